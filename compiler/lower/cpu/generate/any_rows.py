@@ -18,16 +18,22 @@ from heterocc.compiler.lower.cpu.sizes import as_expr, is_number, larger, smalle
 EVERY_SIZE = 7
 """The most rows of a tile of which each smaller size has code, too, if the number of rows is known only at run time."""
 
+EVERY_SIZE_NEAR = 4
+"""The same of products of little weights, which each tile reads from a near cache: more rows share little."""
 
-def row_runs(total: int, most: int) -> tuple[Run, ...]:
+
+def row_runs(total: int, most: int, *, near: bool = False) -> tuple[Run, ...]:
     """As `runs` of rows; of a total that is known only at run time, a run for each size of the last tiles.
 
     What is left by tiles of `most`, or with the last of these if it is little, is divided into tiles as equal as
-    possible. A tile that overlaps another would compute rows again: most of them, in a small batch.
+    possible. A tile that overlaps another would compute rows again: most of them, in a small batch. `near` says that
+    what each tile reads again comes from a near cache.
     """
     if is_number(total):
         return runs(total, most)
-    small, whole, rest, count = _whole_and_rest(total, most)
+    every = EVERY_SIZE_NEAR if near else EVERY_SIZE
+    small = most if most <= every + 1 else every
+    whole, rest, count = _whole_and_rest(total, most, small)
     tiles = [Run(0, 0, whole, most)]
     begun = 0  # tiles of the rest that are larger than those of the run
     for size in range(small, 0, -1):
@@ -39,25 +45,31 @@ def row_runs(total: int, most: int) -> tuple[Run, ...]:
     return tuple(tiles)
 
 
-def _whole_and_rest(total: int, most: int) -> tuple[int, int, int, int]:
-    """The largest size of the last tiles, the number of whole tiles before them, and their rows and number."""
-    small = min(most, EVERY_SIZE)
+def _whole_and_rest(total: int, most: int, small: int) -> tuple[int, int, int]:
+    """The number of whole tiles, the rows after them, and the number of tiles of these, of at most `small`."""
     whole = larger(total - (small // 2 + 1), 0) // most
     rest = total - whole * most
-    return small, whole, rest, -(-rest // small)
+    return whole, rest, -(-rest // small)
+
+
+def _smaller(tiles: Sequence[Run]) -> tuple[int, int]:
+    """The rows of a whole tile, and the most of the last tiles: there is a run for each size of these."""
+    most = tiles[0].size
+    return most, len(tiles) if len(tiles) == most else len(tiles) - 1
 
 
 def count_of(total: int, tiles: Sequence[Run]) -> int:
     """The number of tiles of `total` rows in runs, of which `row_runs` made those of a total known only at run time."""
     if is_number(total):
         return sum(run.count for run in tiles)
-    _, whole, _, count = _whole_and_rest(total, max(run.size for run in tiles))
+    whole, _, count = _whole_and_rest(total, *_smaller(tiles))
     return whole + count
 
 
-def tile_of_any(total: int, most: int, tile: tirx.Expr) -> tuple[tirx.Expr, tirx.Expr]:
+def tile_of_any(total: int, tiles: Sequence[Run], tile: tirx.Expr) -> tuple[tirx.Expr, tirx.Expr]:
     """The size of a tile of `row_runs` of a total that is known only at run time, and its first row."""
-    _, whole, rest, count = _whole_and_rest(total, most)
+    most, small = _smaller(tiles)
+    whole, rest, count = _whole_and_rest(total, most, small)
     each = rest // larger(count, 1)
     number = tile - as_expr(whole)
     more, is_whole = as_expr(rest - each * count), number < as_expr(0)
@@ -106,7 +118,7 @@ def write_sized_tile(
     most = max(run.size for run in tiles)
     held = [emit.registers(most, n, dtype) for n in lanes]
     # If the size were known to follow from the branch, LLVM would unroll the epilogue for the largest.
-    size, first = (emit.bound(value) for value in tile_of_any(total, most, tile))
+    size, first = (emit.bound(value) for value in tile_of_any(total, tiles, tile))
 
     def hold(run: Run) -> None:
         for to, sum_, n in zip(held, sums(run, first), lanes, strict=True):

@@ -66,17 +66,12 @@ def vector_runs(total: int, most: int) -> tuple[Run, ...]:
 def column_runs(length: int, lanes: int, most: int) -> tuple[Run, ...]:
     """A row of `length` numbers in tiles of at most `most` vectors.
 
-    If the length is known only at run time, what whole tiles leave are tiles of two vectors, as each tile reads all
-    rows' numbers again, and one of one vector, which may be short.
+    If the length is known only at run time, what whole tiles leave are tiles of one vector, which may be short.
     """
     total = -(-length // lanes)
     if is_number(total):
         return vector_runs(total, most)
     *whole, rest = vector_runs(total, most)
-    if most > 2:
-        pairs = rest.count // 2
-        whole.append(Run(rest.first, rest.start, pairs, 2))
-        rest = Run(rest.first + pairs, rest.start + 2 * pairs, rest.count % 2, 1)
     return (*whole, replace(rest, short=True))
 
 
@@ -110,6 +105,11 @@ def registers_of(tall: int, wide: int, isa: Isa) -> int:
 MANY_ROWS = 840
 """Rows for which the tile of a number is chosen that is known only at run time: tiles of any size divide them."""
 
+WIDTHS = range(1, MOST_VECTORS + 1)
+WIDTHS_OF_ANY = range(2, 3)
+"""Vectors of a tile; of one of a number of vectors that is known only at run time, two: tiles of three were no faster
+with AVX-512, and took 1.03 to 1.15 times as long with AVX2, as they leave more to tiles of one or have fewer rows."""
+
 ROW_PLACES = 6
 """The most rows of a tile that are at distances known only at run time: each has a register for its place. With more,
 LLVM keeps sums in memory, and such a product takes a third longer."""
@@ -122,7 +122,8 @@ def choose_tile(rows: int, vectors: int, isa: Isa) -> tuple[int, int]:
 
 def pick_tile(rows: int, vectors: int, isa: Isa, most: int = MOST_ROWS) -> tuple[int, int]:
     """As `choose_tile`, for code that is written, of at most `most` rows."""
-    return _best_tile(rows if is_number(rows) else MANY_ROWS, typical(vectors), isa, most)
+    widths = WIDTHS if is_number(vectors) else WIDTHS_OF_ANY
+    return _best_tile(rows if is_number(rows) else MANY_ROWS, typical(vectors), isa, most, widths)
 
 
 def most_rows(pitch: int, core: Core) -> int:
@@ -156,12 +157,15 @@ fifth less to compile, picodet an eighth, and both run as fast.
 
 
 @cache
-def _best_tile(rows: int, vectors: int, isa: Isa, most: int = MOST_ROWS) -> tuple[int, int]:
-    """The tile with the least modelled time."""
+def _best_tile(rows: int, vectors: int, isa: Isa, most: int = MOST_ROWS, widths: range = WIDTHS) -> tuple[int, int]:
+    """The tile with the least modelled time, of at most `most` rows and one of `widths`, if it has several rows.
+
+    Of a number of vectors known only at run time, that of the fewest rows which takes hardly longer.
+    """
     timed: list[tuple[float, int, tuple[int, int]]] = []
     for tall in range(1, min(rows, most) + 1) if isa.tall is None else (isa.tall,):
-        for wide in range(1, min(vectors, MOST_VECTORS if rows > 1 else ROW_VECTORS) + 1):
-            if registers_of(tall, wide, isa) > isa.registers:
+        for wide in widths if rows > 1 else range(1, ROW_VECTORS + 1):
+            if wide > vectors or registers_of(tall, wide, isa) > isa.registers:
                 break
             time = sum(
                 r.count * v.count * isa.core.step_cycles(r.size, v.size)
@@ -171,6 +175,9 @@ def _best_tile(rows: int, vectors: int, isa: Isa, most: int = MOST_ROWS) -> tupl
             for total, size in ((rows, tall), (vectors, wide)):
                 time *= SECOND_SIZE if len(_known_runs(total, size)) > 1 else 1.0
             timed.append((round(time, 3), abs(tall - 2 * wide), (tall, wide)))
+    if widths is WIDTHS_OF_ANY:
+        limit = SECOND_SIZE * min(timed)[0]
+        return min((tile for time, _, tile in timed if time <= limit), key=math.prod)
     return min(timed)[2]
 
 

@@ -351,9 +351,17 @@ def test_a_kernel_of_any_size_is_right_and_stays_in_its_arguments(name: str, n: 
     "name", ["product of a weight and few columns", "convolution of one dimension", "filtered convolution"]
 )
 def test_every_number_of_few_columns_is_right(name: str) -> None:
-    """Their vectors lie along the rows of a weight's tiles, with code for one, four and eight columns."""
+    """Their vectors lie along the rows of a weight's tiles, with code for up to four columns."""
     for columns in range(1, 10):
         kernel(name)({"n": 1, "m": columns, "k": min(columns, 3)})
+
+
+@pytest.mark.parametrize("name", ["depthwise convolution", "depthwise convolution of many taps"])
+def test_maps_of_fewer_rows_than_a_tile_are_right(name: str) -> None:
+    """Tiles have four rows of outputs, and those that do not exist are not stored."""
+    for rows in range(1, 6):
+        kernel(name)({"n": 1, "m": rows, "k": 5})
+        kernel(name)({"n": 2, "m": rows, "k": 40})
 
 
 def test_every_number_of_few_frames_is_right() -> None:

@@ -35,6 +35,10 @@ from heterocc.compiler.lower.cpu.sizes import Dim, is_number, typical
 PIXELS = 64
 """The most pixels of a map that is computed so: four vectors of 16, of which the last is empty in the mean by half."""
 
+LARGE = 8 * PIXELS
+"""Typical pixels from which on there is no such code if it would take a few microseconds at most. It is as much code as
+that for more pixels."""
+
 EMPTY = 10
 """Without a stride, more than one in so many pixels' lanes is empty: full vectors of pixels take 0.94 of the time."""
 
@@ -103,7 +107,13 @@ class FewPixels:
 
     @staticmethod
     def fits(kernel: Kernel, conv: Convolution, isa: Isa, runs: tuple[Run, ...]) -> bool:
-        """Whether a kernel has such code: one of any size, for an instruction set with masks."""
+        """Whether a kernel has such code: one of any size, for an instruction set with masks.
+
+        The first layer of a network has maps of few pixels only if its input is smaller than those that it is made for.
+        """
+        little = conv.groups * conv.outputs * conv.inputs * conv.taps * PIXELS < emit.PARALLEL_WORK
+        if little and typical(conv.rows.places * conv.columns.places) >= LARGE:
+            return False
         sized = not (is_number(conv.rows.places) and is_number(conv.columns.places))
         copied = takes_vectors(conv.columns.stride, isa.lanes) and conv.columns.taps <= MOST_ACROSS
         tiles = all(run.size <= isa.lanes for run in runs)

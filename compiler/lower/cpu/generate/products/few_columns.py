@@ -6,7 +6,7 @@ of a tile, which are about as many as a vector has lanes. The results are stored
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from tvm import tirx
 
@@ -20,9 +20,9 @@ from heterocc.compiler.lower.cpu.generate.products.product_reads import ProductR
 from heterocc.compiler.lower.cpu.generate.tiles import Run
 from heterocc.compiler.lower.cpu.sizes import is_number
 
-COLUMNS = (1, 4, 8)
-"""Numbers of columns that have code of their own; of fewer, the rest are computed and dropped. With more, vectors of
-columns are faster."""
+FEW = 4
+"""The most columns that have code of their own; of fewer, the rest are computed and dropped. With more, vectors of
+columns are as fast or faster."""
 
 
 def weight_vector(weights: tirx.Buffer, start: tirx.Expr, size: int, isa: Isa) -> tirx.Expr:
@@ -34,15 +34,8 @@ def weight_vector(weights: tirx.Buffer, start: tirx.Expr, size: int, isa: Isa) -
 
 
 def of_columns(length: int, few: Callable[[int], None], many: Callable[[], None]) -> None:
-    """Write `few(count)` for a length of at most each of the numbers of columns, and `many()` for a larger one."""
-
-    def of(counts: Sequence[int]) -> None:
-        if counts:
-            emit.either(index(length) <= index(counts[0]), lambda: few(counts[0]), lambda: of(counts[1:]))
-        else:
-            many()
-
-    of(COLUMNS)
+    """Write `few(count)` for a length of a few columns, and `many()` for a larger one."""
+    emit.either(index(length) <= index(FEW), lambda: few(FEW), many)
 
 
 def put_rows(

@@ -99,7 +99,7 @@ class ProductWriter(FewColumns):
             tall, wide = edged_rows(product.rows.length, count, isa, self._most_rows()), count
         else:
             tall, wide = pick_tile(product.rows.length, count, isa, self._most_rows())
-        self.row_runs = row_runs(product.rows.length, tall)
+        self.row_runs = row_runs(product.rows.length, tall, near=self.reads_near)
         sized = self.any_length and not is_number(self.length)
         self.column_runs = column_runs(self.length, isa.lanes, wide) if sized else vector_runs(count, wide)
         self.packed = [self.packing(product.numbers, product.rows, 1, self.row_runs)]

@@ -63,6 +63,12 @@ class ProductReads(PanelCopies):
     column_runs: tuple[Run, ...]
     packed: list[Panels | None]
 
+    @property
+    def reads_near(self) -> bool:
+        """Whether the vectors are a weight that stays in a second-level cache while tiles of rows follow each other."""
+        size = 4 * typical(self.product.terms.length) * typical(self.product.columns.length)
+        return self.product.vectors.weight is not None and size < self.isa.core.fetched_weights
+
     def _filled(self) -> tirx.Expr:
         """Which lanes of a vector all columns fill."""
         return mask(index(0), self.isa.lanes, self.length, may_precede=False)

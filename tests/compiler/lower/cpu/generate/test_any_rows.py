@@ -6,12 +6,13 @@ import pytest
 import tvm_ffi
 from tvm import sym, tirx
 
-from heterocc.compiler.lower.cpu.generate.any_rows import EVERY_SIZE, count_of, row_runs, tile_of_any
+from heterocc.compiler.lower.cpu.generate.any_rows import EVERY_SIZE, EVERY_SIZE_NEAR, count_of, row_runs, tile_of_any
 from heterocc.compiler.lower.cpu.sizes import Dim, as_expr, assuming, size_of
 
 
-@pytest.mark.parametrize("most", [1, 2, 5, 6, 7, 9, 13, 14])
-def test_runs_of_any_number_of_rows_cover_each_row_once(most: int) -> None:
+@pytest.mark.parametrize("near", [False, True])
+@pytest.mark.parametrize("most", [1, 2, 4, 5, 6, 7, 8, 9, 13, 14])
+def test_runs_of_any_number_of_rows_cover_each_row_once(most: int, near: bool) -> None:
     rows = tirx.Var("rows", "int64")
 
     def number(size: int, total: int, number: int = 0) -> int:
@@ -24,10 +25,10 @@ def test_runs_of_any_number_of_rows_cover_each_row_once(most: int) -> None:
     with assuming([rows]) as found:
         size = size_of(rows)
         assert size is not None
-        tiles = row_runs(size, most)
+        tiles = row_runs(size, most, near=near)
         count = count_of(size, tiles)
         tile = tirx.Var("tile", "int64")
-        places = tile_of_any(size, most, tile)
+        places = tile_of_any(size, tiles, tile)
         assert not found.guards
     for total in range(100):
         known = [(number(r.first, total), number(r.start, total), number(r.count, total), r.size) for r in tiles]
@@ -38,4 +39,6 @@ def test_runs_of_any_number_of_rows_cover_each_row_once(most: int) -> None:
         assert [tuple(number(Dim(0, p), total, n) for p in places) for n in range(len(each))] == each
         assert [first for first, *_ in known] == [sum(c for *_, c, _ in known[:n]) for n in range(len(known))]
         used = [size for _, _, count, size in known if count]
-        assert total < most or min(used) * 2 >= min(most, EVERY_SIZE) // 2  # few rows in a tile leave much time unused
+        assert (
+            total < most or min(used) * 2 >= min(most, EVERY_SIZE_NEAR if near else EVERY_SIZE) // 2
+        )  # few rows in a tile leave much time unused
