@@ -127,10 +127,16 @@ class Recurrence:
 QUICK = [
     Recurrence(),
     Recurrence("gated", (4, 2, 2), 6, 10, by_row=True, past=False, scale=0.5),
-    Recurrence("delta", (4, 4, 4), 16, 64, one_rate=True),
 ]
-EVERY = [Recurrence(rule, heads, by_row=by_row) for rule in ("linear", "gated", "delta", "gated_delta")
-         for heads in ((1, 1, 1), (6, 1, 2), (1, 1, 3)) for by_row in (False, True)]  # fmt: skip
+EVERY = [
+    Recurrence("delta", (4, 4, 4), 16, 64, one_rate=True),
+    *(
+        Recurrence(rule, heads, by_row=by_row)
+        for rule in ("linear", "gated", "delta", "gated_delta")
+        for heads in ((1, 1, 1), (6, 1, 2), (1, 1, 3))
+        for by_row in (False, True)
+    ),
+]
 
 
 def _compare(recurrence: Recurrence, path: Path, core: str = "native", *, check: bool) -> None:

@@ -22,7 +22,9 @@ CASES: list[tuple[list[int], int, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("sections", "rank", "attributes"), CASES, ids=str)
+@pytest.mark.parametrize(
+    ("sections", "rank", "attributes"), [*CASES[:2], pytest.param(*CASES[2], marks=pytest.mark.slow)], ids=str
+)
 def test_parts_of_a_head_have_their_own_positions(
     sections: list[int], rank: int, attributes: dict[str, Any], tmp_path: Path
 ) -> None:

@@ -23,11 +23,11 @@ ROWS = (1, 2, 5, 70)  # of 70 some experts have so many that weights are unpacke
 
 QUICK = [
     Mixture(bits=4, block=32, inter=64, zeros=True, batched=True),
-    Mixture(bits=4, block=16, level=4, activation="silu", bias=False),
     Mixture(bits=8, block=32, k=3, hidden=32, mixed=True, normalised=True),
     Mixture(hidden=36, inter=20, experts=3, attributes={}),
 ]
 EVERY = [
+    Mixture(bits=4, block=16, level=4, activation="silu", bias=False),
     *(Mixture(bits=bits, block=block, zeros=zeros) for bits in (4, 8) for block in (0, 16) for zeros in (False, True)),
     *(replace(Mixture(bits=4, block=16, level=4), hidden=n, inter=m) for n, m in ((16, 48), (128, 112))),
     *(Mixture(activation=kind, normalised=kind == "silu") for kind in ("relu", "gelu", "silu", "identity")),
@@ -137,7 +137,7 @@ def test_experts_keep_their_bits_in_the_bundle(mixture: Mixture, tmp_path: Path)
     assert stored <= 1.01 * sum(len(i.raw_data) for i in model.graph.initializer)
 
 
-@pytest.mark.parametrize("bits", [0, 4])
+@pytest.mark.parametrize("bits", [pytest.param(0, marks=pytest.mark.slow), 4])
 def test_more_experts_than_there_are_cannot_be_chosen(bits: int, tmp_path: Path) -> None:
     mixture = Mixture(experts=3, k=4, bits=bits, block=16 if bits else 0)
     model, _ = mixture.drawn()
