@@ -109,6 +109,9 @@ class Needs:
         size = self.size(place, axis)
         if size is None or wanted is None or size == wanted or size.number == 1:
             return
+        if size.number is not None:  # and not 1
+            self.equal(place, axis, wanted)
+            return
         self.broadcast(place, axis, wanted)
         beside = f"the size to which dimension {axis % len(self.shape(place))} of {self.name(place)} is broadcast"
         self.relate(wanted, "at_least", size, beside)

@@ -173,6 +173,17 @@ def test_a_parameter_of_symbolic_sizes_is_broadcast_where_a_run_has_sizes_of_one
             np.testing.assert_allclose(session.run(feed)["y"], reference.run(None, feed)[0], rtol=1e-5, atol=1e-6)
 
 
+def test_data_beside_a_constant_parameter_has_its_size(tmp_path: Path) -> None:
+    text = "(float[a, b] x) => (float[c, d] y) { w = Constant<value_floats=[1.0, 2.0, 3.0]>() "
+    text += "y = LayerNormalization(x, w) }"
+    model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 17]> net {text}')
+    compile_model(model, tmp_path / "m.hcb", devices="CPU")
+    with load(tmp_path / "m.hcb") as session:
+        assert session.run({"x": np.ones((2, 3), np.float32)})["y"].shape == (2, 3)
+        with pytest.raises(FeedError):
+            session.run({"x": np.ones((2, 1), np.float32)})
+
+
 def test_sizes_that_only_the_run_knows_are_checked_by_code(tmp_path: Path) -> None:
     text = """
     <ir_version: 10, opset_import: ["" : 21]>
