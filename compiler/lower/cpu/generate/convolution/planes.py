@@ -38,7 +38,8 @@ ROWS = 4
 """Rows of outputs of a tile with masks: sums that do not wait for each other, and few for maps of few rows."""
 
 WIDE = 4
-"""Vectors of a tile of one row, which has few sums that do not wait for each other."""
+"""Vectors of a tile of the only row, which has few sums that do not wait for each other. Of a map that may have several,
+tiles of one row have one vector: these are for the maps of at most three rows, and 0.86 to 1.0 of the time."""
 
 WIDE_OF_MANY = 2
 """Vectors of a tile of several rows with taps in a loop, which has no other products in the time that a sum takes."""
@@ -258,7 +259,7 @@ class PlaneWriter(ABC):
         inside = emit.bound(tirx.Select(tirx.all(above >= index(0), last < index(rows.size)), index(1), index(0)))
         shifts = (-columns.before, columns.reach - columns.before)
         nearest, farthest = (shift - shift % columns.stride for shift in shifts)
-        wide = WIDE if run.size == 1 else WIDE_OF_MANY
+        wide = WIDE_OF_MANY if run.size > 1 else WIDE if is_number(rows.places) else 1
         for some in vector_runs(-(-columns.places // lanes), wide):
             with emit.loop(some.count) as block:
                 first = (index(some.start) + block * index(some.size)) * index(lanes)
