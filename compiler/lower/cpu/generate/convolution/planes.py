@@ -38,7 +38,7 @@ ROWS = 4
 """Rows of outputs of a tile with masks: sums that do not wait for each other, and few for maps of few rows."""
 
 WIDE = 4
-"""Vectors of a tile of the only row, which has few sums that do not wait for each other. Of a map that may have several,
+"""Vectors of a tile of the only row, which has few sums that do not wait for each other. Of maps that may have several,
 tiles of one row have one vector: these are for the maps of at most three rows, and 0.86 to 1.0 of the time."""
 
 WIDE_OF_MANY = 2
