@@ -13,7 +13,7 @@ from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.maps.transposes import FEWEST_LANES, transposed
 from heterocc.compiler.lower.cpu.generate.pairs import paired, rounded
 from heterocc.compiler.lower.cpu.generate.places import index
-from heterocc.compiler.lower.cpu.sizes import is_number
+from heterocc.compiler.lower.cpu.sizes import is_number, smaller
 from heterocc.compiler.lower.kernels.expressions import dtype_of
 
 Vectors = Sequence[tuple[tirx.Expr, int]]
@@ -101,7 +101,7 @@ def _copy_turned(
         for number, (start, used) in enumerate(vectors):
             rows = [emit.registers(1, lanes, dtype) for _ in range(lanes)]
             for i, register in enumerate(rows):
-                where = place(start + index(min(i, used - 1)), term)
+                where = place(start + index(smaller(i, used - 1)), term)
                 read = [emit.vector(flat, where + index(n * lanes), lanes) for n in range(together)]
                 value = read[0] if together == 1 else tirx.reinterpret(f"float32x{lanes}", rounded(*read))
                 emit.put(register, value, index(0), lanes)
