@@ -26,7 +26,7 @@ from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.maps.maps import generate_map
 from heterocc.compiler.lower.cpu.generate.products.gates import generate_gated
 from heterocc.compiler.lower.cpu.generate.products.product import propose_product
-from heterocc.compiler.lower.cpu.generate.read import BYTES, FLOATS, OTHERS, Fold, read_fold, read_kernel
+from heterocc.compiler.lower.cpu.generate.read import BYTES, OTHERS, Fold, read_fold, read_kernel
 from heterocc.compiler.lower.cpu.generate.rows.rows import generate_rows
 from heterocc.compiler.lower.cpu.generate.rows.stages import read_rows
 from heterocc.compiler.lower.cpu.sizes import attempt
@@ -81,28 +81,24 @@ def generate(
         made = (attempt(partial(kind, read, isa)) for kind in kinds)
         return next((done for done in made if done is not None), None)
 
-    summed = _sum_of_products(function, weights, isa, layouts, forms)
-    if summed is not None:
-        return summed
+    kernel = attempt(lambda: read_kernel(function, weights))
+    if kernel is not None:
+        paired = written_best(kernel, PAIRED, isa, layouts) if isa.bfloat else None
+        return paired or written_best(kernel, forms, isa, layouts)
+    integers = attempt(lambda: read_kernel(function, weights, BYTES))
+    if integers is not None:
+        return written_best(integers, INTEGERS, isa, layouts)
+    others = attempt(lambda: read_kernel(function, weights, OTHERS))
+    if others is not None:
+        return written_best(others, (propose_product, propose_direct), isa, layouts)
+    gated = attempt(lambda: generate_gated(function, weights, isa))
+    if gated is not None:
+        return gated
     fold = attempt(lambda: read_fold(function))
     if fold is not None and (done := of(*pools, read=fold)) is not None:
         return done
     rows = attempt(lambda: read_rows(function))
     return attempt(lambda: generate_map(function, isa)) if rows is None else of(generate_rows, read=rows)
-
-
-def _sum_of_products(
-    function: tirx.PrimFunc, weights: Collection[int], isa: Isa, layouts: Collection[str] | None, forms: Sequence[Form]
-) -> Done | None:
-    """The kernel as a sum of products; None if no form of these supports it: it may be one of rows."""
-    paired = PAIRED if isa.bfloat else ()
-    others = (propose_product, propose_direct)
-    for types, kinds in ((FLOATS, (paired, forms)), (BYTES, (INTEGERS,)), (OTHERS, (others,))):
-        kernel = attempt(partial(read_kernel, function, weights, types))
-        if kernel is not None:
-            written = (written_best(kernel, some, isa, layouts) for some in kinds)
-            return next((done for done in written if done is not None), None)
-    return attempt(lambda: generate_gated(function, weights, isa))
 
 
 def _has_empty_loop(function: tirx.PrimFunc) -> bool:
