@@ -12,6 +12,7 @@ from tvm.tirx import get_tir_pipeline
 from tvm.tirx.compilation_pipeline import register_tir_pipeline
 
 from heterocc.compiler.lower.codegen.passes import as_pass
+from heterocc.compiler.lower.codegen.remainders import without_remainders
 from heterocc.compiler.lower.cpu.generate.pairs import with_pairs
 from heterocc.compiler.lower.cpu.maths.rules import expand_functions, mark_functions
 from heterocc.compiler.lower.kernels.expressions import dtype_of, is_conditional, is_zero
@@ -29,14 +30,18 @@ def _passes() -> tuple[tvm.transform.Pass, Callable[[], tvm.transform.Pass], Cal
     def lowered(mod: tvm.IRModule) -> tvm.IRModule:
         context = tvm.transform.PassContext.current()
         without, config = [*LEFT_TO_LLVM, *FOR_GPUS], dict(context.config)
-        if not _has_blocks(mod):
+        scheduled = _has_blocks(mod)
+        if not scheduled:
             config |= WITHOUT_SHARED_MEMORY
             without += [*FOR_SCHEDULES, *FOR_LOOPS, *(FOR_TENSORS if _is_flat(mod) else ())]
             without += [] if _has_conditions(mod) else FOR_CONDITIONS
         elif _has_sizes(mod):
             without += FOR_SCHEDULES
         with tvm.transform.PassContext(context.opt_level, disabled_pass=without, config=config):
-            return kernels(mod)
+            made = kernels(mod)
+        if scheduled:  # generated kernels have vectors of their own
+            made = tvm.IRModule({gvar: without_remainders(f) for gvar, f in made.functions_items()}, attrs=made.attrs)
+        return made
 
     return tvm.transform.Sequential([as_pass(mark_functions), as_pass(lowered)]), host_code, device
 
