@@ -138,7 +138,7 @@ class Checker:
                 self._said.add(text)
                 continue
             verdicts |= {pair[1]: v for pair in some if isinstance(v := other._verdicts[pair[1]], Wrong)}
-        return replace(found, verdicts=tuple(verdicts.values()))
+        return replace(found, verdicts=tuple(verdicts[lowered] for _, lowered in pairs))
 
     def _for(self, name: str, feed: Mapping[str, Any]) -> Checker:
         """A checker for inputs in which another branch of this name is chosen."""

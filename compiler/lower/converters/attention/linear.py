@@ -115,7 +115,7 @@ def linear_attention(
     if max(heads, key_value_heads) % min(heads, key_value_heads) or key_value_heads % key_heads:
         raise NotImplementedError("numbers of heads that do not divide each other are not supported")
     if not all(map(has_positive_sizes, given)):
-        raise NotImplementedError("there are no steps")
+        raise NotImplementedError("a sequence without steps is not supported")
     if past is not None:
         given.append(ctx.bb.normalize(as_dtype(past, "float32")))
     if decay is not None:

@@ -150,7 +150,7 @@ def _require(ctx: Context, data: relax.Expr, third: tuple[relax.Expr | None, ...
     if ctx.attrs.get("use_sparse_mixer", 0):
         raise NotImplementedError("the sparse mixer is not supported")
     if not has_positive_sizes(data):
-        raise NotImplementedError("there are no rows")
+        raise NotImplementedError("data without rows is not supported")
     fusion = ctx.attrs.get("swiglu_fusion", 0)
     if fusion != 1 and ctx.text("activation_type", "relu") == "swiglu":
         raise NotImplementedError(f"swiglu_fusion={fusion} is not supported")

@@ -12,8 +12,8 @@ from tvm.tirx import get_tir_pipeline
 from tvm.tirx.compilation_pipeline import register_tir_pipeline
 
 from heterocc.compiler.lower.codegen.passes import as_pass
-from heterocc.compiler.lower.codegen.remainders import without_remainders
 from heterocc.compiler.lower.cpu.generate.pairs import with_pairs
+from heterocc.compiler.lower.cpu.maths.remainders import without_remainders
 from heterocc.compiler.lower.cpu.maths.rules import expand_functions, mark_functions
 from heterocc.compiler.lower.kernels.expressions import dtype_of, is_conditional, is_zero
 

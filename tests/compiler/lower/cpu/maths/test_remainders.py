@@ -9,7 +9,7 @@ import tvm_ffi
 from tvm import IRModule, s_tir, te, tirx
 
 from heterocc.compiler import compile_model
-from heterocc.compiler.lower.codegen.remainders import without_remainders
+from heterocc.compiler.lower.cpu.maths.remainders import without_remainders
 from heterocc.runtime import load
 from tests.compiler.onnx_build import model, node, noise, value
 

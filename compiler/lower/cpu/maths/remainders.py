@@ -10,19 +10,21 @@ import tvm
 import tvm_ffi
 from tvm import sym, tirx
 
+from heterocc.compiler.lower.kernels.expressions import is_zero, uses
+
 _DIVISIONS = (tirx.FloorMod, tirx.FloorDiv)
 
 
 def without_remainders(function: tirx.PrimFunc) -> tirx.PrimFunc:
     """A kernel whose serial loops of a known number of turns have an inner loop for each remainder of their variable.
 
-    That is one by a power of two that divides the number of turns; others are no masks, and stay.
+    Only powers of two that divide the number of turns count: LLVM computes no other remainder as a mask.
     """
     return tvm_ffi.structural_map(function, [(tirx.For, _divided)], order="post")
 
 
 def _divided(loop: tirx.For) -> tirx.For:
-    if loop.kind != tirx.ForKind.SERIAL or not isinstance(loop.extent, tirx.IntImm) or not _is_zero(loop.min):
+    if loop.kind != tirx.ForKind.SERIAL or not isinstance(loop.extent, tirx.IntImm) or not is_zero(loop.min):
         return loop
     turns, var = int(loop.extent), loop.loop_var
     each = max((n for n in _divisors(loop) if 1 < n < turns and turns % n == 0 and n & (n - 1) == 0), default=None)
@@ -45,18 +47,8 @@ def _divisors(loop: tirx.For) -> set[int]:
     found: set[int] = set()
 
     def division(node: tirx.Expr) -> None:
-        if isinstance(node.b, tirx.IntImm) and _reads(node.a, loop.loop_var):
+        if isinstance(node.b, tirx.IntImm) and uses(node.a, loop.loop_var):
             found.add(int(node.b))
 
     tvm_ffi.structural_walk(loop.body, [(kind, division) for kind in _DIVISIONS], order="pre")
     return found
-
-
-def _reads(expr: tirx.Expr, var: tirx.Var) -> bool:
-    used: list[bool] = []
-    tvm_ffi.structural_walk(expr, [(tirx.Var, lambda v: used.append(bool(v.same_as(var))))], order="pre")
-    return any(used)
-
-
-def _is_zero(expr: tirx.Expr) -> bool:
-    return isinstance(expr, tirx.IntImm) and int(expr) == 0
