@@ -47,7 +47,7 @@ class ImportedModel:
     outputs have numbers of, or columns for, by the model's own names.
     `defaults` are the values of inputs that a run may leave out. `apart` are named dimensions whose size 1 needs code
     of its own, because a result has another rank. `assumes` says that sizes were excluded with which ONNX Runtime might
-    run the model.
+    run the model; `ones` are dimensions whose size 1, which a node would broadcast, is one of these.
     `modules` are the paths of the modules that nodes are from, by their original names, if the exporter says so.
     `digests` has the digests of `weights` that were computed. `given` is the model before the import. `steps` are the
     names of the import's steps that changed it, in order. `compressed` is the form that its weights were compressed to.
@@ -71,6 +71,7 @@ class ImportedModel:
     defaults: Mapping[str, np.ndarray] = field(default_factory=dict)
     apart: tuple[str, ...] = ()
     assumes: bool = False
+    ones: tuple[str, ...] = ()
     digests: Digests = field(default_factory=Digests, compare=False)
     modules: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
     given: GivenModel | None = field(default=None, compare=False, repr=False)

@@ -356,6 +356,7 @@ def _finish(draft: Draft, stem: str, digest: Callable[[], str], given: GivenMode
         defaults=MappingProxyType(draft.defaults),
         apart=draft.apart,
         assumes=draft.assumes,
+        ones=draft.ones,
         modules=MappingProxyType(draft.modules),
         given=given.renamed(MappingProxyType(names)),
     )

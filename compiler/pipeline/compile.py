@@ -227,7 +227,7 @@ def _imported(request: Request, sizes: Sequence[ShapeRequest]) -> list[Imported]
         with _leaving_out(shapes, request.reporter):
             imported = import_at(request, shapes)
             found.append(imported)
-            todo += apart(shapes, imported.model) if len(todo) == 1 else ()
+            todo += apart(shapes, imported.model, request.options.lists) if len(todo) == 1 else ()
             if shapes.is_general and imported.leaves_sizes:
                 todo.append(request_for_rest(shapes))
     found = [imported for imported in found if not imported.is_idle]

@@ -13,6 +13,7 @@ from heterocc.artifacts.manifest import ANY_SIZE, Range
 from heterocc.compiler.devices.lists import each_has, names_in, only_numbers, takes_dynamic
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.importer.pipeline import import_model
+from heterocc.compiler.importer.reading.defaults import FEW_NODES
 from heterocc.compiler.importer.reading.source import ModelSource
 from heterocc.compiler.options import CompileOptions
 from heterocc.runtime.feeds import nearest
@@ -24,7 +25,9 @@ MAX_REQUESTS = 16
 
 _MAX_LABEL = 60
 _MOST_APART = 2
-"""The most dimensions whose size 1 gets code of its own."""
+"""The most dimensions whose size 1 gets code of its own, because a result has another rank."""
+_MOST_ONES = 4
+"""The most with those whose size 1 is broadcast."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,10 +160,17 @@ def request_for_rest(request: ShapeRequest) -> ShapeRequest:
     return replace(further, label="other sizes", is_open=False, is_optional=True, is_rest=True)
 
 
-def apart(request: ShapeRequest, model: ImportedModel) -> list[ShapeRequest]:
-    """Further requests for the size 1 of dimensions with which a result has another rank (`ImportedModel.apart`)."""
+def apart(request: ShapeRequest, model: ImportedModel, lists: Sequence[DeviceRequest]) -> list[ShapeRequest]:
+    """Further requests for the size 1 of dimensions with which a result has another rank (`ImportedModel.apart`).
+
+    So have small models for dimensions that a node would broadcast with this size (`ImportedModel.ones`), unless ONNX
+    Runtime takes what is excluded.
+    """
     in_file = {name for names in model.dimensions.values() for name in names}
-    names = [name for name in model.apart if request.bounds.get(name, ANY_SIZE).min <= 1][:_MOST_APART]
+    names = list(model.apart[:_MOST_APART])
+    if only_numbers(lists) and len(model.graph.nodes) <= FEW_NODES:
+        names = list(dict.fromkeys((*names, *model.ones)))[:_MOST_ONES]
+    names = [name for name in names if request.bounds.get(name, ANY_SIZE).min <= 1]
     found = []
     for chosen in product((False, True), repeat=len(names)):
         ones = {name: 1 for name, one in zip(names, chosen, strict=True) if one}
@@ -170,7 +180,8 @@ def apart(request: ShapeRequest, model: ImportedModel) -> list[ShapeRequest]:
             bounds = {name: both for name, both in request.bounds.items() if name not in ones}
             label = ",".join(f"{name}=1" for name in ones)
             changed = replace(request, shapes={**request.shapes, **shapes}, dims={**request.dims, **dims})
-            found.append(replace(changed, bounds=bounds, label=label, is_further=True, is_general=False))
+            changed = replace(changed, bounds=bounds, label=label, is_further=True, is_general=False)
+            found.append(replace(changed, is_optional=not ones.keys().isdisjoint(model.ones)))
     return found
 
 
@@ -180,8 +191,11 @@ def _shapes_with(
     """The shapes of inputs with a dimension of 1 that has no name in the file; None if they have other dynamic ones."""
     found = {}
     for name in model.graph.inputs:
-        shape = [ones.get(d, d) if isinstance(d, str) else d for d in model.graph.values[name].shape or ()]
-        if any(d in ones and d not in in_file for d in model.graph.values[name].shape or ()):
+        known, source = model.graph.values[name].shape or (), model.sources[name]
+        labels = [label or f"{source}_{axis}" for axis, label in enumerate(model.dimensions.get(source, ()))]
+        is_one = [d in ones or label in ones for d, label in zip(known, labels, strict=True)]
+        shape = [1 if one else d for d, one in zip(known, is_one, strict=True)]
+        if any(one and label not in in_file for one, label in zip(is_one, labels, strict=True)):
             sizes = tuple(d for d in shape if isinstance(d, int))
             if len(sizes) < len(shape):
                 return None

@@ -57,9 +57,9 @@ class Draft:
     `budget` limits the computation of constants. `lent` are the constants of a body that belong to an outer graph.
     `symbols` are the model's named dimensions; None if all sizes are fixed. `defaults` are the values of inputs that a
     run may leave out. `apart` are named dimensions that have code of its own for the size 1. `assumes` says that sizes
-    were excluded with which ONNX Runtime might run the model. `modules` are the paths of the modules of nodes, by the
-    names of nodes in the user's model, if its exporter says so. `inferred` is what inference found last, `asked` what
-    the nodes need with these values and symbols.
+    were excluded with which ONNX Runtime might run the model, `ones` are named dimensions whose size 1 is one of these.
+    `modules` are the paths of the modules of nodes, by the names of nodes in the user's model, if its exporter says so.
+    `inferred` is what inference found last, `asked` what the nodes need with these values and symbols.
     """
 
     model: onnx.ModelProto
@@ -75,9 +75,14 @@ class Draft:
     defaults: dict[str, np.ndarray] = field(default_factory=dict)
     apart: tuple[str, ...] = ()
     assumes: bool = False
+    ones: tuple[str, ...] = ()
     modules: dict[str, str] = field(default_factory=dict)
     inferred: Inferred | None = None
     asked: tuple[Mapping[str, Value], Symbols, Sequence[Asked]] | None = None
+
+    def exclude_one(self, *names: str | None) -> None:
+        """Note that dimensions are assumed to have other sizes than 1, with which they would be broadcast."""
+        self.ones = tuple(dict.fromkeys((*self.ones, *(name for name in names if name is not None))))
 
     @property
     def graph(self) -> onnx.GraphProto:

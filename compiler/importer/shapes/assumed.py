@@ -56,6 +56,8 @@ def assume_sizes(draft: Draft, values: Mapping[str, Value], namer: Namer) -> boo
         if not (left.names | right.names) <= set(symbols.names):
             continue  # nobody checks a size that is known only at run time
         text = _assumption(left, right, node, found, exact=exact)
+        if text and not exact:
+            draft.exclude_one(*(size.name for size in (left, right) if size.name in found.fixed))
         if text:
             draft.notes.append(f"{node} needs the sizes '{left.text}' and '{right.text}' to be equal: {text}")
     if (len(found.pins), found.steps) == known and not found.fixed and not squeezed:

@@ -19,7 +19,7 @@ def misjudged(nodes: Sequence[onnx.NodeProto], shape_of: ShapeOf, opset: int) ->
     Before operator set 22 ONNX counts a last window of pooling that begins behind the data, which no run has; with
     dilation it takes `auto_pad` for padding that runs do not add. For transposed convolutions it adds
     `output_padding` to what `auto_pad` gives, and leaves an `output_shape` out that is smaller than the data. For
-    attention it takes a size that is not fixed for 0.
+    attention it takes a size that is not fixed for 0, and of Einsum's operands it believes the first one, be it 1.
     """
     found: set[str] = set()
     for node in nodes:
@@ -44,5 +44,5 @@ def _is_misjudged(node: onnx.NodeProto, shape_of: ShapeOf, found: Collection[str
         return any(given.attribute(name) for name in ("ceil_mode", "output_padding", "output_shape"))
     if operator.broadcasts:  # of two names onnx believes one, and only a run knows which of the sizes is 1
         return believed != right
-    pairs = [(a, b) for a, b in zip(believed, right, strict=False) if a is not None and b is not None]
-    return len(believed) != len(right) or any(a.number is not None and a != b for a, b in pairs)
+    pairs = zip(believed, right, strict=False)
+    return len(believed) != len(right) or any(a is not None and a.number is not None and a != b for a, b in pairs)

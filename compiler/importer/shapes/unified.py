@@ -57,6 +57,8 @@ def unify_names(draft: Draft, values: Mapping[str, Value], *, assume: bool = Fal
                 continue
             if sizes not in needed or _differing(*sizes, factors=False) == (None, None):
                 draft.assumes = True
+            if sizes not in needed and sizes in asked.broadcast:
+                draft.exclude_one(*(size.name for size in sizes))
             kept, renamed = sorted((one, other), key=symbols.names.index)
             first[renamed] = kept
             draft.notes.append(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Sequence
 from math import prod
 
@@ -80,35 +81,55 @@ def square(needs: Needs) -> None:
     needs.equal(0, -1, needs.size(0, -2))
 
 
+def _labels(letters: str, rank: int) -> list[str]:
+    """The letter of each axis; dimensions of an ellipsis are numbered from its end."""
+    before, dots, after = letters.partition("...")
+    several = range(rank - len(before) - len(after) - 1, -1, -1) if dots else ()
+    return [*before, *(f"...{step}" for step in several), *after]
+
+
 def einsum(needs: Needs) -> None:
     """Einsum: the sizes of one letter are equal, or 1."""
-    left = needs.given.attribute("equation", b"").decode().replace(" ", "").split("->")[0]
     sizes: dict[str, Size] = {}
-    for place, letters in enumerate(left.split(",")):
+    for place, letters in enumerate(_equation(needs.given)[0].split(",")):
         shape = needs.shape(place)
-        before, dots, after = letters.partition("...")
-        axes = [*enumerate(before), *((n - len(after), c) for n, c in enumerate(after))]
-        if not dots and len(letters) != len(shape):
-            continue
-        for axis, letter in axes:
-            size = needs.size(place, axis)
+        labels = _labels(letters, len(shape))
+        for axis, label in enumerate(labels if len(labels) == len(shape) else ()):
+            size = shape[axis]
             if size is None:
                 continue
-            known = sizes.setdefault(letter, size)
+            known = sizes.setdefault(label, size)
             if size != known:
                 needs.broadcast(place, axis, known)
             if known.number == 1:
-                sizes[letter] = size
-        if dots:
-            _ellipses(needs, place, len(before), len(after), sizes)
+                sizes[label] = size
 
 
-def _ellipses(needs: Needs, place: int, before: int, after: int, sizes: dict[str, Size]) -> None:
-    shape = needs.shape(place)
-    for step in range(1, 1 + len(shape) - before - after):
-        size = shape[-after - step]
-        if size is not None:
-            needs.broadcast(place, -after - step, sizes.setdefault(f"...{step}", size))
+def _equation(given: Given) -> tuple[str, str, str]:
+    """The letters of the inputs, an arrow or nothing, and the letters of the result."""
+    text: str = given.attribute("equation", b"").decode()
+    return text.replace(" ", "").partition("->")
+
+
+def _einsum_shapes(given: Given) -> list[Shape] | None:
+    """The size of each letter of the result, which ONNX takes from the first operand that has it, be it 1."""
+    left, arrow, result = _equation(given)
+    sizes: dict[str, Size | None] = {}
+    count: Counter[str] = Counter()
+    for place, letters in enumerate(left.split(",")):
+        shape = given.shape(place)
+        if shape is None:
+            return None
+        labels = _labels(letters, len(shape))
+        if len(labels) != len(shape):
+            return None
+        for label, size in zip(labels, shape, strict=True):
+            sizes[label] = broadcast_size(sizes[label], size) if label in sizes else size
+        count.update(labels)
+    dots = sorted((label for label in count if label.startswith("...")), key=lambda label: -int(label[3:]))
+    once = sorted(label for label, times in count.items() if times == 1 and label not in dots)
+    wanted = _labels(result, len(result.replace("...", "")) + len(dots)) if arrow else [*dots, *once]
+    return [tuple(sizes[label] for label in wanted)] if sizes.keys() >= set(wanted) else None
 
 
 def product_shapes(given: Given, second: int = 1) -> list[Shape] | None:
@@ -198,7 +219,7 @@ OPERATORS = (
         unread="beta",
         filled_bytes=((Part(0), Part(1)),),
     ),
-    Operator("Einsum", needs=einsum, factors=EVERY, flops=_einsum_flops),
+    Operator("Einsum", shapes=_einsum_shapes, misjudged=True, needs=einsum, factors=EVERY, flops=_einsum_flops),
     Operator("Det", needs=square, float32_results=RANGE, steep=True),
     Operator("Inverse", MICROSOFT, needs=square, unchecked=True, steep=True),
     Operator(
