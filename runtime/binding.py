@@ -187,9 +187,16 @@ class StatefulBinding:
 
         Code that does not, although the input was such an array and not one of the feed, is not asked again.
         """
-        if not isinstance(array, np.ndarray) or array.dtype.kind != "f" or not array.nbytes:
+        if not isinstance(array, np.ndarray) or not array.nbytes or not array.flags.c_contiguous:
             return array
-        found = cpu_api.appendable(array) if array.flags.c_contiguous else None
+        dtype = array.dtype
+        if dtype.kind == "f":
+            found = cpu_api.appendable(array)
+        elif dtype.name == "bfloat16":  # which numpy does not know
+            bits = cpu_api.appendable(array.view(np.uint16))
+            found = None if bits is None else bits.view(dtype)
+        else:
+            return array
         if found is None:
             return array
         if name in self._offered and not fed:

@@ -37,6 +37,9 @@ JOINS = "heterocc.joins"
 JOINS_AT = "heterocc.joins_at"
 """The attribute of kernels `(new, starts, past)` that write an item's new rows after its start in `past`: the axis."""
 
+WIDENS = "heterocc.widens"
+"""The attribute of kernels that convert each number of their argument: true from 16 bits to float32, false back."""
+
 RESHAPES = "heterocc.reshapes"
 """The attribute of kernels that only reshape their argument: all elements in order."""
 

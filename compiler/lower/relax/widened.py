@@ -16,16 +16,20 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 import onnx
+import tvm
 from onnx import TensorProto
 from tvm import relax
 
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.lower.converters.elementwise.narrow import from_bfloat16, to_bfloat16
-from heterocc.compiler.lower.converters.values import as_dtype
+from heterocc.compiler.lower.converters.values import as_dtype, dtype_of
 from heterocc.compiler.lower.magnitudes import may_exceed
+from heterocc.compiler.lower.straight import arguments_of, is_kernel_call
+from heterocc.compiler.lower.written import WIDENS
 from heterocc.compiler.operators.table import of_node, of_type
 from heterocc.passes.graph import Value
 
@@ -117,6 +121,31 @@ def widen(bb: relax.BlockBuilder, value: relax.Expr, dtype: str) -> relax.Expr:
 def narrow(bb: relax.BlockBuilder, value: relax.Expr, dtype: str) -> relax.Expr:
     """A tensor of float32 in a 16-bit type, as compiled code stores it, rounded to the nearest."""
     return to_bfloat16(bb, value) if dtype == "bfloat16" else bb.emit(as_dtype(value, "float16"))
+
+
+@dataclass(frozen=True, eq=False)
+class Conversion:
+    """The conversion of a tensor from a type of 16 bits to float32, or the other way."""
+
+    source: relax.Var
+    widens: bool
+
+
+def conversion(mod: tvm.IRModule, value: relax.Expr) -> Conversion | None:
+    """The conversion that an expression of a function of `mod` is, None for others."""
+    if not isinstance(value, relax.Call):
+        return None
+    if is_kernel_call(value):  # of bfloat16
+        widens = (mod[value.args[0]].attrs or {}).get(WIDENS)
+        return None if widens is None else _of_tensor(arguments_of(value)[0], bool(widens))
+    if getattr(value.op, "name", "") != "relax.astype":
+        return None
+    kinds = [dtype_of(value.args[0]), str(value.attrs.dtype)]
+    return _of_tensor(value.args[0], kinds[1] == "float32") if sorted(kinds) == ["float16", "float32"] else None
+
+
+def _of_tensor(source: relax.Expr, widens: bool) -> Conversion | None:
+    return Conversion(source, widens) if isinstance(source, relax.Var) else None
 
 
 def widened_array(array: np.ndarray) -> np.ndarray:

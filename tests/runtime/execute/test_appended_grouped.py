@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnx.parser
 import pytest
@@ -31,6 +32,8 @@ net (float[b, s, 32] q, float[b, s, 16] k, float[b, s, 16] v, float[b, 2, p, 8] 
 }
 """
 STATE = {"keys": "more_keys", "values": "more_values"}
+FLOAT32 = np.dtype(np.float32)
+HALVES = (np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16))
 
 
 @pytest.fixture(scope="module")
@@ -57,17 +60,18 @@ def attended(query: Array, keys: Array, values: Array, first: int) -> Array:
 class Text:
     """A binding, beside the state that it should have."""
 
-    def __init__(self, session: Session, batch: int) -> None:
+    def __init__(self, session: Session, batch: int, dtype: np.dtype[Any] = FLOAT32) -> None:
         self.binding = session.bind(state=STATE)
         self.rng = np.random.default_rng(batch)
-        self.state = {name: np.zeros((batch, 2, 0, 8), np.float32) for name in STATE}
+        self.dtype = dtype
+        self.state = {name: np.zeros((batch, 2, 0, 8), dtype) for name in STATE}
         self.first: dict[str, Array] = self.state
         self.batch = batch
 
     def add(self, new: int, short: int = 0) -> None:
         """Run on so many tokens, the second item of which begin `short` tokens before the end of its past."""
         sizes = {"q": 32, "k": 16, "v": 16}
-        feed = {name: self.rng.standard_normal((self.batch, new, n), np.float32) for name, n in sizes.items()}
+        feed = {name: self.normal(self.batch, new, n) for name, n in sizes.items()}
         past = self.state["keys"].shape[2]
         total = past + new
         feed["mask"] = np.ones((self.batch, total), np.int64)
@@ -81,7 +85,7 @@ class Text:
         self.first = {}
         wanted = {}
         for name, given in (("keys", feed["k"]), ("values", feed["v"])):
-            rows = np.zeros((self.batch, 2, total, 8), np.float32)
+            rows = np.zeros((self.batch, 2, total, 8), self.dtype)
             for item, start in enumerate(starts):
                 rows[item, :, :start] = self.state[name][item, :, :start]
                 rows[item, :, start : start + new] = given[item].reshape(new, 2, 8).swapaxes(0, 1)
@@ -89,11 +93,16 @@ class Text:
         self.state = wanted
         for item, start in enumerate(starts):
             right = attended(feed["q"][item], wanted["keys"][item], wanted["values"][item], start)
-            np.testing.assert_allclose(found[item], right, rtol=1e-4, atol=1e-5)
+            rounding = 1e-5 if self.dtype == FLOAT32 else float(ml_dtypes.finfo(self.dtype).eps)
+            np.testing.assert_allclose(found[item].astype(np.float32), right, rtol=1e-4, atol=rounding)
         for name in STATE:
             np.testing.assert_array_equal(self.binding.state[name], wanted[name])
         for name, array in held.items():
             np.testing.assert_array_equal(array, before[name])
+
+    def normal(self, *shape: int) -> Array:
+        """Drawn numbers of the text's type."""
+        return self.rng.standard_normal(shape, np.float32).astype(self.dtype)
 
     def addresses(self) -> tuple[int, ...]:
         return tuple(array.ctypes.data for array in self.binding.state.values())
@@ -141,3 +150,19 @@ def test_heads_that_share_keys_are_rows_of_one_kernel_for_one_token(bundle: Path
         short = Text(session, 2)
         for new in (1, 1, 1):
             short.add(new)
+
+
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+def test_rows_of_16_bits_are_read_and_written_in_16_bits(tmp_path: Path, dtype: np.dtype[Any]) -> None:
+    compile_model(onnx.parser.parse_model(TEXT.replace("float[", f"{dtype}[")), tmp_path / "m.hcb", devices="CPU")
+    with load(tmp_path / "m.hcb", threads=1) as session:
+        text = Text(session, 1, dtype)
+        places = []
+        for new in (40, 1, 2, *[1] * 20):  # more keys than a vector has lanes
+            text.add(new)
+            places.append(text.addresses())
+        assert len(set(places)) <= 3  # memory for 40 tokens, then for 82
+        short = Text(session, 2, dtype)
+        for new in (3, 1, 1):
+            short.add(new)
+        short.add(1, short=2)

@@ -21,6 +21,7 @@ from heterocc.compiler.lower.converters.quantised.quantised_operators import lev
 from heterocc.compiler.lower.converters.registry import Context
 from heterocc.compiler.lower.converters.values import as_dtype
 from heterocc.compiler.lower.straight import constant
+from heterocc.compiler.lower.written import WIDENS
 from heterocc.compiler.operators.table import named
 
 op = relax.op
@@ -127,16 +128,16 @@ def from_bfloat16(bb: relax.BlockBuilder, value: relax.Expr) -> relax.Expr:
             x.shape, lambda *i: tirx.reinterpret("float32", x(*i).astype("uint32") << shift), name="widen"
         )
 
-    return bb.emit_te(widen, value, primfunc_name_hint="from_bfloat16")
+    return bb.emit_te(widen, value, primfunc_name_hint="from_bfloat16", primfunc_attrs={WIDENS: True})
 
 
 def to_bfloat16(bb: relax.BlockBuilder, value: relax.Expr) -> relax.Expr:
     """The bits of bfloat16 of a tensor of float32, rounded to the nearest, ties to even."""
 
     def narrow(x: te.Tensor) -> te.Tensor:
-        return te.compute(x.shape, lambda *i: _to_bfloat16(x(*i)), name="narrow")
+        return te.compute(x.shape, lambda *i: bits_of_bfloat16(x(*i)), name="narrow")
 
-    return bb.emit_te(narrow, value, primfunc_name_hint="to_bfloat16")
+    return bb.emit_te(narrow, value, primfunc_name_hint="to_bfloat16", primfunc_attrs={WIDENS: False})
 
 
 def _four_bits(ctx: Context, value: relax.Expr, dtype: str) -> relax.Expr:
@@ -168,7 +169,8 @@ def _quantised(ctx: Context, given: Sequence[relax.Expr | None], dtype: str, *, 
     return encode(ctx, steps(ctx, data, scale), dtype, saturates=saturates)
 
 
-def _to_bfloat16(x: tirx.Expr) -> tirx.Expr:
+def bits_of_bfloat16(x: tirx.Expr) -> tirx.Expr:
+    """The bits of bfloat16 of a number of float32, rounded to the nearest, ties to even."""
     bits = tirx.reinterpret("uint32", x)
     one = tirx.const(1, "uint32")
     half = tirx.const(0x7FFF, "uint32") + ((bits >> tirx.const(16, "uint32")) & one)

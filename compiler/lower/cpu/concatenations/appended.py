@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import tvm
 import tvm_ffi
@@ -17,6 +17,7 @@ from tvm import relax, tirx
 
 from heterocc.compiler.lower.cpu.generate.append import Append, write_append
 from heterocc.compiler.lower.relax.importer import dtype_name
+from heterocc.compiler.lower.relax.widened import conversion
 from heterocc.compiler.lower.straight import arguments_of, bindings_of, is_kernel_call, outputs_of
 from heterocc.compiler.lower.written import JOINS, JOINS_AT
 
@@ -28,34 +29,49 @@ ROOMS = (KEYS_ROOM, VALUES_ROOM)
 
 @dataclass(frozen=True, eq=False)
 class Join:
-    """A concatenation of an input of the function, which nothing else reads, and of `new`; the result is an output.
+    """A concatenation of an input of the function, which nothing else reads, and of `new`; `result` is an output.
 
-    With `starts` the new rows of each item begin there.
+    With `starts` the new rows of each item begin there. If the model stores the past in 16 bits, what is concatenated
+    is the past in float32, and `result` the concatenation in 16 bits.
     """
 
     past: relax.Var
     new: relax.Expr
     form: Append
+    result: relax.Var
     starts: relax.Expr | None = None
 
-    def call(self, builder: relax.BlockBuilder, kernels: dict[str, relax.GlobalVar], ty: relax.Type) -> relax.Call:
+    def call(self, builder: relax.BlockBuilder, kernels: dict[str, relax.GlobalVar]) -> relax.Call:
         """A call of the kernel, which is added to the builder unless `kernels` has it."""
         key = repr(self.form)
         if key not in kernels:
             name = f"append_{len(kernels)}"
             kernels[key] = builder.add_func(write_append(self.form).with_attr("global_symbol", name), name)
         more = [] if self.starts is None else [self.starts]
-        return relax.call_tir(kernels[key], [self.past, self.new, *more, self.form.count, *self.form.hidden], ty)
+        given = [self.past, self.new, *more, self.form.count, *self.form.hidden]
+        return relax.call_tir(kernels[key], given, self.result.ty)
 
 
 def joins_of(mod: tvm.IRModule, reads: Mapping[relax.Var, int]) -> dict[relax.Var, Join]:
     """The concatenations of this kind in `main`, by result; `reads` counts the readers of variables."""
     main = mod["main"]
     outputs, params = Counter(outputs_of(main)), set(main.params)
+    bindings = bindings_of(main)
+    conversions = {b.var: c for b in bindings if (c := conversion(mod, b.value)) is not None}
+    stored = {c.source: var for var, c in conversions.items() if not c.widens and reads[var] == outputs[var] == 1}
     joins = {}
-    for binding in bindings_of(main):
+    for binding in bindings:
         join = _join(mod, binding)
-        if join is not None and outputs[binding.var] == 1 and join.past in params and reads[join.past] == 1:
+        if join is None:
+            continue
+        widened = conversions.get(join.past)
+        if widened is not None:
+            rounded = stored.get(binding.var)
+            if not widened.widens or rounded is None or dtype_name(rounded.ty) != dtype_name(widened.source.ty):
+                continue
+            form = replace(join.form, dtype=dtype_name(rounded.ty), given=join.form.dtype)
+            join = replace(join, past=widened.source, form=form, result=rounded)
+        if outputs[join.result] == 1 and join.past in params and reads[join.past] == 1:
             joins[binding.var] = join
     return joins
 
@@ -84,7 +100,7 @@ def _join(mod: tvm.IRModule, binding: relax.VarBinding) -> Join | None:
     wanted = _dims(binding.var)
     total = None if placed is None or wanted is None else wanted[axis]
     form = Append(tuple(before), axis, count, added[axis], dtype_name(past.ty), total)
-    return Join(past, new, form, starts)
+    return Join(past, new, form, binding.var, starts)
 
 
 def _concatenated(mod: tvm.IRModule, value: relax.Expr) -> tuple[list[relax.Expr], int | None]:

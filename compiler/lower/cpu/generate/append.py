@@ -10,7 +10,9 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as build
 
+from heterocc.compiler.lower.converters.elementwise.narrow import bits_of_bfloat16
 from heterocc.compiler.lower.cpu.generate import emit
+from heterocc.compiler.lower.kernels.expressions import dtype_of
 from heterocc.compiler.lower.written import APPENDS, OPAQUE, PATTERN, WRITTEN
 
 PAST_ROOM = tirx.Var("room_past", "int64")
@@ -25,7 +27,8 @@ class Append:
     """The concatenation of `count` earlier rows and `added` new ones along an axis of tensors of `shape`.
 
     The size of `shape` along the axis is not used. Sizes are variables or numbers. If `total` is known, the new rows of
-    each item of axis 0 begin at its start instead, and zeros follow them up to `total` rows.
+    each item of axis 0 begin at its start instead, and zeros follow them up to `total` rows. New rows of float32 are
+    rounded to a `dtype` of 16 bits; "uint16" are the bits of bfloat16.
     """
 
     shape: tuple[tirx.Expr, ...]
@@ -34,6 +37,8 @@ class Append:
     added: tirx.Expr
     dtype: str
     total: tirx.Expr | None = None
+    given: str | None = None
+    """The type of the new rows, if it is another one."""
 
     @property
     def hidden(self) -> list[tirx.Var]:
@@ -61,13 +66,16 @@ def write_append(form: Append) -> tirx.PrimFunc:
     with IRBuilder() as builder, build.prim_func(s_tir=True):
         build.func_name("append")
         build.func_attr({"tirx.noalias": True, WRITTEN: True, APPENDS: form.axis, PATTERN: OPAQUE})
-        given = [_argument("past", form, PAST_ROOM), _argument("new", form, form.added)]
+        given = [
+            _argument("past", form, PAST_ROOM, form.dtype),
+            _argument("new", form, form.added, form.given or form.dtype),
+        ]
         starts = None
         if form.total is not None:
             starts = build.arg("starts", build.Buffer((form.shape[0],), "int64"))
         for size in (form.count, *form.hidden):
             build.arg(size.name, size)
-        past, new, result = (_flat(b, form) for b in (*given, _argument("result", form, RESULT_ROOM)))
+        past, new, result = map(_flat, (*given, _argument("result", form, RESULT_ROOM, form.dtype)))
         copied = emit.bound(tirx.min(form.count, PAST_ROOM))
         planes, of_item = _product(before), _product(before[1:])
 
@@ -87,7 +95,7 @@ def write_append(form: Append) -> tirx.PrimFunc:
             start = emit.bound(first + begin * width)
             source = emit.bound(plane * (form.added * width))
             with build.serial(0, form.added * width) as i:
-                build.buffer_store(result, new[source + i], [start + i])
+                build.buffer_store(result, _rounded(new[source + i], form.dtype), [start + i])
             if form.total is not None:
                 fill(tirx.min(begin, form.count), begin, first)
                 fill(begin + form.added, form.total, first)
@@ -104,12 +112,18 @@ def write_append(form: Append) -> tirx.PrimFunc:
     return builder.get()
 
 
-def _argument(name: str, form: Append, rows: tirx.Expr) -> tirx.Buffer:
-    return build.arg(name, build.Buffer(form.sized(rows), form.dtype))
+def _rounded(number: tirx.Expr, dtype: str) -> tirx.Expr:
+    if dtype_of(number) == dtype:
+        return number
+    return bits_of_bfloat16(number) if dtype == "uint16" else tirx.Cast(dtype, number)
 
 
-def _flat(buffer: tirx.Buffer, form: Append) -> tirx.Buffer:
-    return build.decl_buffer((_product(buffer.shape),), form.dtype, data=tirx.buffer_data(buffer))
+def _argument(name: str, form: Append, rows: tirx.Expr, dtype: str) -> tirx.Buffer:
+    return build.arg(name, build.Buffer(form.sized(rows), dtype))
+
+
+def _flat(buffer: tirx.Buffer) -> tirx.Buffer:
+    return build.decl_buffer((_product(buffer.shape),), dtype_of(buffer), data=tirx.buffer_data(buffer))
 
 
 def _product(sizes: Sequence[tirx.Expr]) -> tirx.Expr:

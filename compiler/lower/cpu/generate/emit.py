@@ -18,6 +18,7 @@ from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.places import Axis, index, shape_of
 from heterocc.compiler.lower.cpu.generate.read import Nest
 from heterocc.compiler.lower.cpu.generate.terms import FLOATS, Term
+from heterocc.compiler.lower.cpu.generate.terms import as_float as as_float
 from heterocc.compiler.lower.cpu.generate.terms import broadcast as broadcast
 from heterocc.compiler.lower.cpu.generate.terms import vector as vector
 from heterocc.compiler.lower.cpu.generate.tiles import Run

@@ -68,6 +68,18 @@ def vector(buffer: tirx.Buffer, start: tirx.Expr, lanes: int) -> tirx.Expr:
     return buffer[build.ramp(start, index(1), lanes) if lanes > 1 else start]
 
 
+def as_float(value: tirx.Expr) -> tirx.Expr:
+    """A number or vector as float32, if it is of float16 or bfloat16; the bits of the latter are unsigned integers."""
+    dtype, lanes = dtype_of(value), _lanes(value)
+    of_all = "" if lanes == 1 else f"x{lanes}"
+    if dtype == f"float16{of_all}":
+        return tirx.Cast(f"float32{of_all}", value)
+    if dtype == f"uint16{of_all}":
+        bits = tirx.Cast(f"uint32{of_all}", value) << broadcast(tirx.const(16, "uint32"), lanes)
+        return tirx.reinterpret(f"float32{of_all}", bits)
+    return value
+
+
 def broadcast(value: tirx.Expr, lanes: int) -> tirx.Expr:
     """A vector of one number."""
     return build.broadcast(value, lanes) if lanes > 1 else value

@@ -10,18 +10,16 @@ Each intermediate value must have one reader, because the kernel does not store 
 from __future__ import annotations
 
 import dataclasses
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-import tvm
 from tvm import relax, tirx
 
 from heterocc.compiler.lower.cpu.concatenations.appended import KEYS_ROOM, ROOMS, VALUES_ROOM, in_room, joins_of
 from heterocc.compiler.lower.cpu.generate.attention.attention import hidden_sizes, write_attention
 from heterocc.compiler.lower.cpu.generate.attention.description import Attention, Operand, Step, pitches, strided
 from heterocc.compiler.lower.cpu.generate.isa import Isa
+from heterocc.compiler.lower.cpu.rewrites.bindings import Bindings
 from heterocc.compiler.lower.cpu.rewrites.operands import (
     broadcast_operand,
     dims_of,
@@ -30,8 +28,8 @@ from heterocc.compiler.lower.cpu.rewrites.operands import (
     without_idle_calls,
 )
 from heterocc.compiler.lower.cpu.sizes import assuming, is_number, size_of, with_guards
-from heterocc.compiler.lower.relax.importer import ImportedFunction
-from heterocc.compiler.lower.straight import bindings_of, outputs_of, vars_of, write_main
+from heterocc.compiler.lower.relax.importer import ImportedFunction, dtype_name
+from heterocc.compiler.lower.straight import outputs_of, vars_of, write_main
 
 Steps = tuple[tuple[Step, relax.Expr | None], ...]
 """Steps in order, with the tensors of their operands."""
@@ -52,6 +50,7 @@ def fuse_attention(function: ImportedFunction, isa: Isa) -> ImportedFunction:
     kernels: dict[str, relax.GlobalVar] = {}
     appending: dict[str, relax.GlobalVar] = {}
     node_of = dict(function.node_of)
+    written = {join.result for join in graph.appended.values()}
     bindings = []
     for binding in graph.bindings:
         value, match = binding.value, match_of.get(binding.var)
@@ -63,7 +62,11 @@ def fuse_attention(function: ImportedFunction, isa: Isa) -> ImportedFunction:
             given = [*match.arguments, *hidden_sizes(match.form)]
             value = relax.call_tir(kernels[key], given, binding.var.ty)
         elif binding.var in graph.appended:
-            value = graph.appended[binding.var].call(builder, appending, binding.var.ty)
+            join = graph.appended[binding.var]
+            bindings.append((join.result, join.call(builder, appending), join.result.name))
+            continue
+        elif binding.var in written:
+            continue
         bindings.append((binding.var, value, binding.var.name))
     live = {v for o in outputs_of(function.mod["main"]) for v in vars_of(o)}
     for var, value, _ in reversed(bindings):
@@ -89,21 +92,12 @@ class _Match:
     kernel: tirx.PrimFunc | None = None
 
 
-class _Graph:
-    """The bindings of a function, by variable and by reader."""
+class _Graph(Bindings):
+    """The attentions of a function."""
 
     def __init__(self, function: ImportedFunction) -> None:
-        main = function.mod["main"]
-        self.function, self.arrays = function, function.arrays
-        self.bindings = bindings_of(main)
-        self.value_of: Mapping[relax.Var, relax.Expr] = {b.var: b.value for b in self.bindings}
-        reads = [(v, b.var) for b in self.bindings for v in vars_of(b.value)]
-        self.reads = Counter([v for v, _ in reads] + [v for o in outputs_of(main) for v in vars_of(o)])
-        self.readers_of: dict[relax.Var, list[relax.Var]] = {}
+        super().__init__(function)
         self.written: dict[str, tirx.PrimFunc | None] = {}
-        for var, reader in reads:
-            self.readers_of.setdefault(var, []).append(reader)
-        self.outputs = outputs_of(main)
         self.appended = joins_of(function.mod, self.reads)
 
     def matches(self, isa: Isa) -> list[_Match]:
@@ -118,14 +112,17 @@ class _Graph:
 
     def _is_read_in_room(self, rows: relax.Var, matches: Sequence[_Match]) -> bool:
         """Whether all that reads a variable is attention that has it as keys or values."""
-        readers = [m for m in matches if any(rows.same_as(a) for a in m.arguments)]
-        if any(rows.same_as(a) for m in readers for a in (m.arguments[0], *m.arguments[3:])):
+        result = self.appended[rows].result
+        readers = [m for m in matches if any(result.same_as(a) for a in m.arguments)]
+        if any(result.same_as(a) for m in readers for a in (m.arguments[0], *m.arguments[3:])):
             return False
         inside = {v for m in readers for v in m.inside}
         seen = [rows]
         for var in seen:
             for reader in self.readers_of.get(var, []):
-                is_product = self._call(reader, "relax.matmul") is not None
+                if reader.same_as(result):
+                    continue
+                is_product = self.call(reader, "relax.matmul") is not None
                 if reader not in inside or (reader in self.outputs and not is_product):
                     return False
                 seen += [] if is_product else [reader]
@@ -143,7 +140,7 @@ class _Graph:
 
     def attention(self, weights: relax.Var) -> _Match | None:
         """The attention whose softmax a variable is."""
-        softmax = self._call(weights, "relax.nn.softmax")
+        softmax = self.call(weights, "relax.nn.softmax")
         shape = float_shape(weights)
         if softmax is None or shape is None or len(shape) < 2:
             return None
@@ -151,7 +148,7 @@ class _Graph:
             return None
         before = self._scores(softmax.args[0])
         shares, nan, empty, emptied = self._shares(weights, shape)
-        result = self._only_reader(shares, "relax.matmul")
+        result = self.only_reader(shares, "relax.matmul")
         if before is None or result is None or not self.value_of[result].args[0].same_as(shares):
             return None
         product, steps, between = before
@@ -159,7 +156,7 @@ class _Graph:
         if by_q * by_k != 1:
             steps = ((Step("multiply", by_q * by_k), None), *steps)
         v = self.value_of[result].args[1]
-        turned = self._only_reader(result, "relax.permute_dims")
+        turned = self.only_reader(result, "relax.permute_dims")
         last = turned if turned is not None and self._keeps_columns(turned, result) else result
         outer, rows, keys = shape[:-2], shape[-2], shape[-1]
         sides = [self._operand(q, outer), self._operand(k, outer, KEYS_ROOM), self._operand(v, outer, VALUES_ROOM)]
@@ -196,19 +193,19 @@ class _Graph:
         """The softmax below a replacement of rows by zeros, the kind of these rows, and the intermediate variables."""
         none: tuple[relax.Var, bool, None, list[relax.Var]] = (weights, False, None, [])
         readers = list(dict.fromkeys(self.readers_of.get(weights, [])))
-        where = next((r for r in readers if self._call(r, "relax.where") is not None), None)
+        where = next((r for r in readers if self.call(r, "relax.where") is not None), None)
         if where is None:
             return none
         condition, yes, no = self.value_of[where].args
-        if self._number(yes) != 0 or not no.same_as(weights) or float_shape(where) != shape:
+        if self.number(yes) != 0 or not no.same_as(weights) or float_shape(where) != shape:
             return none
-        nan = self._call(condition, "relax.isnan")
+        nan = self.call(condition, "relax.isnan")
         if nan is not None and nan.args[0].same_as(weights):
             alone = self.reads[weights] == 2 and self.reads[condition] == 1
             return (where, True, None, [condition, where]) if alone else none
         if self.reads[weights] != 1:
             return none
-        array = self._array(condition)
+        array = self.array(condition)
         if array is not None and not array.any():
             return where, False, None, [where]
         operand = broadcast_operand(condition, shape)
@@ -219,8 +216,8 @@ class _Graph:
         """A factor of the scores without multiplications by numbers; their product, and the removed variables."""
         factor, left = 1.0, []
         while isinstance(expr, relax.Var) and self.reads[expr] == 1:
-            call = self._call(expr, "relax.multiply")
-            number = None if call is None else self._number(call.args[1])
+            call = self.call(expr, "relax.multiply")
+            number = None if call is None else self.number(call.args[1])
             if call is None or number is None or float_shape(call.args[0]) != float_shape(expr):
                 break
             left.append(expr)
@@ -233,7 +230,7 @@ class _Graph:
         between: list[relax.Var] = []
         while isinstance(expr, relax.Var) and self.reads[expr] == 1 and float_shape(expr) is not None:
             call = self.value_of.get(expr)
-            if self._call(expr, "relax.matmul") is not None:
+            if self.call(expr, "relax.matmul") is not None:
                 return expr, tuple(reversed(steps)), between
             scaled = self._step(call)
             if scaled is None or float_shape(scaled[0]) != float_shape(expr):
@@ -251,7 +248,7 @@ class _Graph:
         if name in ("relax.multiply", "relax.divide", "relax.add"):
             assert isinstance(call, relax.Call)
             for scores, other in (call.args, call.args[::-1]):
-                number = self._number(other)
+                number = self.number(other)
                 if number is not None and not (name == "relax.divide" and other.same_as(call.args[0])):
                     return scores, Step(name.removeprefix("relax."), number), None  # type: ignore[arg-type]
             if name != "relax.add":
@@ -259,74 +256,44 @@ class _Graph:
             scores, mask = sorted(call.args, key=self._is_scores, reverse=True)
             if not self._is_scores(scores) or float_shape(mask) is None:
                 return None
-            array = self._array(mask)
+            array = self.array(mask)
             if array is not None and not array.any():
                 return scores, None, None
             return scores, Step("add"), mask
         if name == "relax.where":
             assert isinstance(call, relax.Call)
             condition, yes, no = call.args
-            if self._number(yes) is not None:
-                return no, Step("where", self._number(yes)), condition
-            if self._number(no) is not None:
-                return yes, Step("unless", self._number(no)), condition
+            if self.number(yes) is not None:
+                return no, Step("where", self.number(yes)), condition
+            if self.number(no) is not None:
+                return yes, Step("unless", self.number(no)), condition
         return None
 
     def _is_scores(self, expr: relax.Expr) -> bool:
         """Whether an expression is a product followed by steps."""
         return isinstance(expr, relax.Var) and self._scores(expr) is not None
 
-    def _array(self, expr: relax.Expr) -> np.ndarray | None:
-        if isinstance(expr, tvm.ir.GenericConst):
-            return np.asarray(expr.value.numpy())
-        return self.arrays.get(expr.name) if isinstance(expr, relax.Var) and expr not in self.value_of else None
-
-    def _number(self, expr: relax.Expr) -> float | None:
-        """The value of a constant of one element; None for other expressions."""
-        if not isinstance(expr, tvm.ir.GenericConst) or float_shape(expr) is None:
-            return None
-        array = expr.value.numpy()
-        return float(array.ravel()[0]) if array.size == 1 else None
-
-    def _call(self, var: relax.Expr, name: str) -> relax.Call | None:
-        value = self.value_of.get(var) if isinstance(var, relax.Var) else None
-        is_it = isinstance(value, relax.Call) and getattr(value.op, "name", "") == name
-        return value if is_it else None
-
-    def _only_reader(self, var: relax.Var, name: str) -> relax.Var | None:
-        """The only reader of a variable, if it is a call of the operator."""
-        reader = self.readers_of.get(var, [None])[0] if self.reads[var] == 1 else None
-        return reader if reader is not None and self._call(reader, name) is not None else None
-
-    def _axes(self, turn: relax.Expr, rank: int) -> tuple[int, ...] | None:
-        """The axes of a transposition, None for any other expression."""
-        call = self._call(turn, "relax.permute_dims")
-        if call is None:
-            return None
-        axes = call.attrs.axes
-        return tuple(int(a) % rank for a in axes) if axes is not None else tuple(reversed(range(rank)))
-
     def _operand(
         self, expr: relax.Expr, outer: Sequence[int], room: tirx.Var | None = None
     ) -> tuple[Operand, relax.Expr, list[relax.Var]] | None:
         """A factor, the tensor that it is read from, and the transposition and reshapes between them.
 
-        `room` is the number of rows in the memory of a tensor that rows are appended to.
+        Keys and values have `room`, the number of rows in the memory of a tensor that rows are appended to.
         """
         shape = float_shape(expr)
         if shape is None or len(shape) < 2:
             return None
-        axes, source, left = self._axes(expr, len(shape)), expr, []
+        axes, source, left = self.axes(expr, len(shape)), expr, []
         if axes is not None:
             left.append(expr)
             source = self.value_of[expr].args[0]
-        source, view = self._reshaped(source, left)
+        source, view = self.reshaped(source, left)
         repeated = self._repeated(source, view, left)
         repeats = 1
         if repeated is not None:
             view, repeats = repeated
-            source, _ = self._reshaped(view, left)
-        stored, along = float_shape(source), float_shape(view)
+            source, _ = self.reshaped(view, left)
+        stored, along, dtype = float_shape(source), float_shape(view), "float32"
         if stored is None or along is None:
             return None
         join = self.appended.get(source) if isinstance(source, relax.Var) else None
@@ -336,11 +303,15 @@ class _Graph:
             if size is None or wide is None:
                 return None
             along, stored = wide, (*stored[: join.form.axis], size, *stored[join.form.axis + 1 :])
+            source, dtype = join.result, join.form.dtype
+        elif room is not None and (narrow := self.widened(source)) is not None:
+            left.append(source)
+            source, dtype = narrow, dtype_name(narrow.ty)
         steps = pitches(along)
         if repeated is not None:
             del steps[-3]  # the axis of copies
         steps = steps if axes is None else [steps[a] for a in axes]
-        operand = strided(shape, steps, outer, stored)
+        operand = dataclasses.replace(strided(shape, steps, outer, stored), dtype=dtype)
         if repeats > 1:
             head = len(shape) - 3 if axes is None else axes.index(len(shape) - 3)
             if head >= len(shape) - 2:
@@ -351,20 +322,12 @@ class _Graph:
             )
         return operand, source, left
 
-    def _reshaped(self, source: relax.Expr, left: list[relax.Var]) -> tuple[relax.Expr, relax.Expr]:
-        """What reshapes lead to, and the last of them; `left` gets them all."""
-        view = source
-        while any(self._call(source, f"relax.{name}") is not None for name in ("reshape", "expand_dims", "squeeze")):
-            left.append(source)
-            source = self.value_of[source].args[0]
-        return source, view
-
     def _repeated(self, source: relax.Expr, view: relax.Expr, left: list[relax.Var]) -> tuple[relax.Expr, int] | None:
         """What is repeated if `view` is [..., heads · n, rows, columns] of `source` [..., heads, n, rows, columns].
 
         Also the number n. Heads of keys and values are repeated for those of several queries.
         """
-        call = self._call(source, "relax.broadcast_to")
+        call = self.call(source, "relax.broadcast_to")
         if call is None or source.same_as(view):
             return None
         count = repeated_heads(*(dims_of(e) for e in (call.args[0], source, view)))
@@ -376,7 +339,7 @@ class _Graph:
     def _keeps_columns(self, last: relax.Var, result: relax.Var) -> bool:
         """Whether a transposition keeps the last axis in place."""
         rank = len(float_shape(result) or ())
-        axes = self._axes(last, rank)
+        axes = self.axes(last, rank)
         return axes is None or axes[-1] == rank - 1
 
     def _result(self, last: relax.Var, result: relax.Var) -> Operand | None:
@@ -384,6 +347,6 @@ class _Graph:
         if shape is None or stored is None:
             return None
         along = pitches(stored)
-        axes = None if last.same_as(result) else self._axes(last, len(shape))
+        axes = None if last.same_as(result) else self.axes(last, len(shape))
         steps = along if axes is None else [along[axes.index(a)] for a in range(len(shape))]
         return strided(shape, steps, shape[:-2], stored)

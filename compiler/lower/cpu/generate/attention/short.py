@@ -39,13 +39,13 @@ class ShortAttentionWriter(AttentionWriter):
             emit.put(packed, emit.zeros(lanes), term * index(lanes), lanes)
         with emit.loop(form.keys) as key, emit.loop(form.terms) as term:
             at = base + key * index(form.k.row) + term * index(form.k.column)
-            build.buffer_store(packed, source[at], [term * index(lanes) + key])
+            build.buffer_store(packed, emit.as_float(source[at]), [term * index(lanes) + key])
         return packed
 
     @property
     def _in_place(self) -> bool:
         """Whether an instruction reads the keys of a term where they are, without what follows them."""
-        return self.for_keys.masks and self.form.k.row == 1
+        return self.for_keys.masks and self.form.k.row == 1 and self.form.k.dtype == "float32"
 
     def _loaded(self, outer: Sequence[tirx.Expr], keys: tirx.Buffer) -> Callable[[int, tirx.Expr], tirx.Expr]:
         form, lanes = self.form, self.for_keys.lanes

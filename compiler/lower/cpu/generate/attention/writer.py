@@ -2,7 +2,8 @@
 
 A task packs the keys of one head into panels, then takes tiles of rows: their scores go to a buffer that stays in the
 cache, where each row becomes its exponentials; the product with the values is divided by their sum as it is stored.
-The scores of all rows are never in memory.
+The scores of all rows are never in memory. If all rows are one tile, as those of one token are, a panel is packed when
+its scores are computed: the cache of the first level holds it, and not the packed keys of a long text.
 """
 
 from __future__ import annotations
@@ -138,27 +139,45 @@ class AttentionWriter:
         start = overlapping(vector * index(lanes), length, lanes)
         return start if is_number(length) else emit.bound(start)
 
+    @property
+    def one_tile(self) -> bool:
+        """Whether all rows are one tile."""
+        return len(self.row_runs) == 1 and is_number(self.row_runs[0].count) and self.row_runs[0].count == 1
+
     def packed_keys(self, outer: Sequence[tirx.Expr]) -> tirx.Buffer:
-        """The keys of a head as panels: for each term vectors of keys."""
-        form, lanes = self.form, self.for_keys.lanes
-        used = lanes if lanes == 1 or assumed(at_least(form.keys, lanes)) else form.keys
-        packed = emit.scratch(sum(r.count * r.size for r in self.key_runs) * lanes * self.terms, self.kind.read)
-        first, k = self.base(form.k, outer), form.k
-        columns = Columns.of(self.arguments[1], first, form.terms, k.row, k.column, turns=used == lanes > 1)
-        for run in self.key_runs:
-            with emit.loop(run.count) as panel:
-                number = index(run.start) + panel * index(run.size)
-                vectors = [(self.start(number + index(v), lanes, form.keys), used) for v in range(run.size)]
-                self.copies(columns, vectors, lanes, packed, number * index(lanes * self.terms), run.size * lanes)
+        """The keys of a head as panels: for each term vectors of keys. Memory for one panel if rows are one tile."""
+        counts = [r.size if self.one_tile else r.count * r.size for r in self.key_runs]
+        vectors = max(counts) if self.one_tile else sum(counts)
+        packed = emit.scratch(vectors * self.for_keys.lanes * self.terms, self.kind.read)
+        if not self.one_tile:
+            for run in self.key_runs:
+                with emit.loop(run.count) as panel:
+                    self.pack_panel(outer, index(run.start) + panel * index(run.size), run.size, packed)
         return packed
 
+    def pack_panel(self, outer: Sequence[tirx.Expr], vector: tirx.Expr, vectors: int, packed: tirx.Buffer) -> None:
+        """Pack a panel of so many vectors of keys."""
+        form, lanes, k = self.form, self.for_keys.lanes, self.form.k
+        used = lanes if lanes == 1 or assumed(at_least(form.keys, lanes)) else form.keys
+        first = self.base(k, outer)
+        columns = Columns.of(self.arguments[1], first, form.terms, k.row, k.column, turns=used == lanes > 1)
+        starts = [(self.start(vector + index(v), lanes, form.keys), used) for v in range(vectors)]
+        self.copies(columns, starts, lanes, packed, self.place_of(vector), vectors * lanes)
+
+    def place_of(self, vector: tirx.Expr) -> tirx.Expr:
+        """Where the panel that begins with this vector of keys is in their packed form."""
+        return index(0) if self.one_tile else vector * index(self.for_keys.lanes * self.terms)
+
     def copies_values(self) -> bool:
-        """Whether values are packed: vectors are not contiguous, or rows compete for the same sets of the cache."""
+        """Whether values are packed: vectors are not contiguous, or many rows read them.
+
+        These would widen values of 16 bits again and again, or compete for the same sets of the cache.
+        """
         form = self.form
-        short = form.v.column != 1 or not assumed(at_least(form.columns, self.for_columns.lanes))
-        return short or (
-            typical(form.v.row) * 4 % MOST_ROW_BYTES == 0 and typical(form.keys) > 64 and typical(form.rows) > 16
-        )
+        if form.v.column != 1 or not assumed(at_least(form.columns, self.for_columns.lanes)):
+            return True
+        compete = typical(form.v.row) * 4 % MOST_ROW_BYTES == 0 and typical(form.keys) > 64
+        return typical(form.rows) > 16 and (compete or form.v.dtype != "float32")
 
     def packed_values(self, outer: Sequence[tirx.Expr]) -> tirx.Buffer:
         """The values of a head, each row as vectors of columns."""
@@ -190,9 +209,8 @@ class AttentionWriter:
             emit.put(top, emit.broadcast(build.float32(LOWEST), lanes), row * index(lanes), lanes)
         for run in self.key_runs:
             with emit.loop(run.count) as panel:
-                self.write_scores(
-                    outer, first, rows, index(run.start) + panel * index(run.size), run.size, keys, scores, top
-                )
+                vector = index(run.start) + panel * index(run.size)
+                self.write_scores(outer, first, rows, vector, run.size, keys, scores, top)
         factors = emit.registers(rows, 1)
         with emit.loop(rows) as row:
             self._exponentials(row, scores, top, factors)
@@ -215,7 +233,9 @@ class AttentionWriter:
     ) -> None:
         """The scores of rows with a panel of keys, and the largest so far in each lane."""
         form, lanes = self.form, self.for_keys.lanes
-        panel = vector * index(lanes * self.terms)
+        if self.one_tile:
+            self.pack_panel(outer, vector, vectors, keys)
+        panel = self.place_of(vector)
 
         def loaded(column: int, term: tirx.Expr) -> tirx.Expr:
             return emit.vector(keys, panel + term * index(vectors * lanes) + index(column * lanes), lanes)
@@ -340,7 +360,7 @@ class AttentionWriter:
         def loaded(column: int, key: tirx.Expr) -> tirx.Expr:
             if values is not None:
                 return emit.vector(values, key * index(count * lanes) + (vector + index(column)) * index(lanes), lanes)
-            return emit.vector(self.arguments[2], base + key * index(form.v.row) + starts[column], lanes)
+            return emit.as_float(emit.vector(self.arguments[2], base + key * index(form.v.row) + starts[column], lanes))
 
         numbers = self.exponential(scores)
         sums = emit.product_tile(rows, run.size, self.keys, self.for_columns, numbers, loaded, kind=self.kind)

@@ -43,7 +43,7 @@ class Columns:
 
         beside, in_a_row = (is_number(n) and n == 1 for n in (step, down))
         rows = (flat, place) if turns and in_a_row and not beside else (None, None)
-        return Columns(terms, lambda column, term: flat[place(column, term)], beside, *rows)
+        return Columns(terms, lambda column, term: emit.as_float(flat[place(column, term)]), beside, *rows)
 
 
 def copy_columns(columns: Columns, vectors: Vectors, lanes: int, to: tirx.Buffer, first: tirx.Expr, pitch: int) -> None:
@@ -95,14 +95,14 @@ def _copy_turned(
     """
     flat, place = columns.flat, columns.place
     assert flat is not None and place is not None
-    dtype = dtype_of(flat)
+    dtype = dtype_of(emit.as_float(flat[index(0)]))
     with emit.loop(-(-columns.terms // (together * lanes))) as block:
         term = emit.bound(tirx.min(block * index(together * lanes), index(columns.terms - together * lanes)))
         for number, (start, used) in enumerate(vectors):
             rows = [emit.registers(1, lanes, dtype) for _ in range(lanes)]
             for i, register in enumerate(rows):
                 where = place(start + index(smaller(i, used - 1)), term)
-                read = [emit.vector(flat, where + index(n * lanes), lanes) for n in range(together)]
+                read = [emit.as_float(emit.vector(flat, where + index(n * lanes), lanes)) for n in range(together)]
                 value = read[0] if together == 1 else tirx.reinterpret(f"float32x{lanes}", rounded(*read))
                 emit.put(register, value, index(0), lanes)
             for i, register in enumerate(transposed(rows, lanes, dtype)):

@@ -72,17 +72,21 @@ def attended(scores: np.ndarray, v: np.ndarray) -> np.ndarray:
     st.booleans(),
     st.sampled_from(["plain", "scaled", "divided", "masked", "rows masked", "where", "scaled later"]),
     st.sampled_from([1.0, 50.0]),
+    st.sampled_from(["", "kv", "k"]),
 )
-@few(10, deadline=None)
+@few(12, deadline=None)
 def test_attention_is_one_kernel_that_agrees_with_float64(
-    cpu: str, outer: list[int], sizes: tuple[int, int, int, int], turned: bool, kind: str, size: float
+    cpu: str, outer: list[int], sizes: tuple[int, int, int, int], turned: bool, kind: str, size: float, halves: str
 ) -> None:
     rows, keys, terms, columns = sizes
     q, k, v = floats(*outer, rows, terms), floats(*outer, keys, terms), floats(*outer, keys, columns)
     q *= np.float32(size / terms**0.5)
+    nodes = [node("Cast", [f"{name}_half"], [name], to=1) for name in halves]
+    k, v = (a.astype(np.float16).astype(np.float32) if name in halves else a for name, a in (("k", k), ("v", v)))
     feeds = {"q": q, "k": k if turned else np.ascontiguousarray(np.swapaxes(k, -1, -2)), "v": v}
+    feeds = {f"{n}_half" if n in halves else n: a.astype(np.float16) if n in halves else a for n, a in feeds.items()}
     axes = [*range(len(outer)), len(outer) + 1, len(outer)]
-    nodes = [node("Transpose", ["k"], ["kt"], perm=axes)] if turned else []
+    nodes += [node("Transpose", ["k"], ["kt"], perm=axes)] if turned else []
     nodes.append(node("MatMul", ["q", "kt" if turned else "k"], ["s"]))
     scores = q.astype(np.float64) @ np.swapaxes(k, -1, -2).astype(np.float64)
     factor, last = np.array(0.3, np.float32), "s"

@@ -1,0 +1,78 @@
+"""The bindings of a Relax function, by variable and by reader, and what they compute."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+import numpy as np
+import tvm
+from tvm import relax
+
+from heterocc.compiler.lower.cpu.rewrites.operands import float_shape
+from heterocc.compiler.lower.relax.importer import ImportedFunction
+from heterocc.compiler.lower.relax.widened import conversion
+from heterocc.compiler.lower.straight import bindings_of, outputs_of, vars_of
+
+
+class Bindings:
+    """The bindings of a function; methods find what a variable is the result of, and who reads it."""
+
+    def __init__(self, function: ImportedFunction) -> None:
+        main = function.mod["main"]
+        self.function, self.arrays = function, function.arrays
+        self.bindings = bindings_of(main)
+        self.value_of: Mapping[relax.Var, relax.Expr] = {b.var: b.value for b in self.bindings}
+        reads = [(v, b.var) for b in self.bindings for v in vars_of(b.value)]
+        self.outputs = outputs_of(main)
+        self.reads = Counter([v for v, _ in reads] + [v for o in self.outputs for v in vars_of(o)])
+        self.readers_of: dict[relax.Var, list[relax.Var]] = {}
+        for var, reader in reads:
+            self.readers_of.setdefault(var, []).append(reader)
+
+    def array(self, expr: relax.Expr) -> np.ndarray | None:
+        """The contents of a constant or a weight, None for what is computed."""
+        if isinstance(expr, tvm.ir.GenericConst):
+            return np.asarray(expr.value.numpy())
+        return self.arrays.get(expr.name) if isinstance(expr, relax.Var) and expr not in self.value_of else None
+
+    def number(self, expr: relax.Expr) -> float | None:
+        """The value of a constant of one element; None for other expressions."""
+        if not isinstance(expr, tvm.ir.GenericConst) or float_shape(expr) is None:
+            return None
+        array = expr.value.numpy()
+        return float(array.ravel()[0]) if array.size == 1 else None
+
+    def call(self, var: relax.Expr, name: str) -> relax.Call | None:
+        """The call that a variable is the result of, if it is one of this operator."""
+        value = self.value_of.get(var) if isinstance(var, relax.Var) else None
+        is_it = isinstance(value, relax.Call) and getattr(value.op, "name", "") == name
+        return value if is_it else None
+
+    def only_reader(self, var: relax.Var, name: str) -> relax.Var | None:
+        """The only reader of a variable, if it is a call of the operator."""
+        reader = self.readers_of.get(var, [None])[0] if self.reads[var] == 1 else None
+        return reader if reader is not None and self.call(reader, name) is not None else None
+
+    def axes(self, turn: relax.Expr, rank: int) -> tuple[int, ...] | None:
+        """The axes of a transposition, None for any other expression."""
+        call = self.call(turn, "relax.permute_dims")
+        if call is None:
+            return None
+        axes = call.attrs.axes
+        return tuple(int(a) % rank for a in axes) if axes is not None else tuple(reversed(range(rank)))
+
+    def widened(self, rows: relax.Expr) -> relax.Var | None:
+        """The tensor of 16 bits that is widened to keys or values, for them alone."""
+        if not isinstance(rows, relax.Var) or self.reads[rows] != 1 or rows not in self.value_of:
+            return None
+        found = conversion(self.function.mod, self.value_of[rows])
+        return found.source if found is not None and found.widens else None
+
+    def reshaped(self, source: relax.Expr, left: list[relax.Var]) -> tuple[relax.Expr, relax.Expr]:
+        """What reshapes lead to, and the last of them; `left` gets them all."""
+        view = source
+        while any(self.call(source, f"relax.{name}") is not None for name in ("reshape", "expand_dims", "squeeze")):
+            left.append(source)
+            source = self.value_of[source].args[0]
+        return source, view
