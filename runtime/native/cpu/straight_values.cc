@@ -212,6 +212,7 @@ int64_t Reader::Source(const Held& held) const {
 }
 
 DLDataType Reader::TypeOf(const Held& held) const {
+  Require(held.kind == Held::kInput || held.kind == Held::kTensor);  // others are numbered apart
   return held.kind == Held::kInput ? program_->input_types.at(static_cast<size_t>(held.index))
                                    : program_->slots.at(static_cast<size_t>(held.index)).tensor.dtype;
 }

@@ -194,3 +194,19 @@ def test_numbers_that_kernels_take_are_computed_without_a_machine(
             wanted = given["x"] @ first @ second * (2 * n + 1)
             np.testing.assert_allclose(results["y"], wanted, rtol=1e-5, atol=1e-5)
             np.testing.assert_allclose(results["picked"], wanted[given["rows"]], rtol=1e-5, atol=1e-5)
+
+
+def test_a_weight_may_get_the_shape_of_an_input(tmp_path: Path) -> None:
+    text = """
+    <ir_version: 8, opset_import: ["" : 17]>
+    net (float[n, m] x) => (float[n, m] y) <float[2, 3] w = {1.0, 2.0, 3.0, 4.0, 5.0, 6.0}> {
+      sizes = Shape(x)
+      turned = Reshape(w, sizes)
+      y = Add(x, turned)
+    }
+    """
+    compile_model(onnx.parser.parse_model(text), tmp_path / "m.hcb", devices="CPU")
+    with load(tmp_path / "m.hcb") as session:
+        for shape in ((2, 3), (6, 1)):
+            found = session.run({"x": np.zeros(shape, np.float32)})["y"]
+            np.testing.assert_array_equal(found, np.arange(1, 7, dtype=np.float32).reshape(shape))
