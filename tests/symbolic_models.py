@@ -16,6 +16,7 @@ def dynamic_model(
     inputs: Mapping[str, tuple[str, Sequence[int | str | None]]],
     outputs: Sequence[str],
     constants: Mapping[str, np.ndarray],
+    opset: int = 17,
 ) -> onnx.ModelProto:
     """A model; inputs by name → dtype and dimensions, outputs of any shape."""
     ends = [
@@ -29,7 +30,7 @@ def dynamic_model(
         [helper.make_empty_tensor_value_info(name) for name in outputs],
         [numpy_helper.from_array(array, name) for name, array in constants.items()],
     )
-    domains = [helper.make_opsetid("", 17), *(helper.make_opsetid(d, 1) for d in {n.domain for n in nodes if n.domain})]
+    domains = [helper.make_opsetid("", opset), *(helper.make_opsetid(d, 1) for d in {n.domain for n in nodes if n.domain})]
     model: onnx.ModelProto = helper.make_model(graph, opset_imports=domains, ir_version=8)
     inferred = onnx.shape_inference.infer_shapes(model)
     for output, known in zip(model.graph.output, inferred.graph.output, strict=True):

@@ -19,7 +19,7 @@ from heterocc.compiler.lower.cpu.generate.convolution.few_pixels import FewPixel
 from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, find_planes
 from heterocc.compiler.lower.cpu.generate.emit import Arguments, Step
 from heterocc.compiler.lower.cpu.generate.epilogue import can_store, store_tile, store_vectors
-from heterocc.compiler.lower.cpu.generate.fetch import fetching, written_forms
+from heterocc.compiler.lower.cpu.generate.fetch import LINE, fetching, written_forms
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.masked import can_mask, store_row
 from heterocc.compiler.lower.cpu.generate.panels import Panels
@@ -162,7 +162,8 @@ class DirectWriter(CopiedRows):
             return self.place_of(image, group * index(conv.outputs) + first + row, top + line, column)
 
         def sums(start: tirx.Expr, vectors: int) -> list[tirx.Buffer]:
-            return self._sums(arguments, buffers[0], run, (group, first), (start, vectors))
+            fetch = self._next_inputs(arguments, where, tile, (start, vectors))
+            return self._sums(arguments, buffers[0], run, (group, first), (start, vectors), fetch)
 
         if buffers[1] is None:
             self._store_rows(arguments, run, sums, place)
@@ -197,6 +198,36 @@ class DirectWriter(CopiedRows):
                     for vector in range(count):
                         where = first + start + index(vector * self.isa.lanes)
                         emit.prefetch(arguments.flat(buffer), where, to_write=True)
+
+    def _next_inputs(
+        self,
+        arguments: Arguments,
+        where: tuple[tirx.Expr, tirx.Expr, tirx.Expr],
+        tile: tirx.Expr,
+        columns: tuple[tirx.Expr, int],
+    ) -> Callable[[tirx.Expr], None]:
+        """A function that prefetches a share of what the next chunk copies of an input channel.
+
+        The copies of a chunk wait for a farther cache or memory, which the sums before them leave idle.
+        """
+        conv, (image, group, top), (start, vectors) = self.conv, where, columns
+        rows, across = conv.rows, conv.columns
+        size = 4 * typical(conv.groups * conv.inputs * rows.size * across.size)
+        in_order = self.inputs == conv.inputs and not conv.is_flattened
+        if not in_order or conv.taps == 1 or rows.places == 1 or size < self.isa.core.fetched_bytes:
+            return lambda _: None
+        flat, each = arguments.flat(conv.data), rows.stride * across.stride
+        lines = -(-vectors * self.isa.lanes * each // (LINE * sum(r.count for r in self.channel_runs)))
+        row = (image * index(conv.groups) + group) * index(conv.inputs * rows.size)
+        row += (top + index(self.rows)) * index(rows.stride) - index(rows.before)
+        begin = emit.bound(row * index(across.size) + start * index(each) + tile * index(lines * LINE))
+
+        def fetch(input_: tirx.Expr) -> None:
+            for line in range(lines):
+                place = begin + input_ * index(rows.size * across.size) + index(line * LINE)
+                emit.prefetch(flat, place)
+
+        return fetch
 
     def _store_rows(self, arguments: Arguments, run: Run, sums: Sums, place: PlaceOf) -> None:
         """Rows of whole vectors, stored from registers."""
@@ -264,6 +295,7 @@ class DirectWriter(CopiedRows):
         run: Run,
         channel: tuple[tirx.Expr, tirx.Expr],
         columns: tuple[tirx.Expr, int],
+        fetch: Callable[[tirx.Expr], None],
     ) -> list[tirx.Buffer]:
         """The sums of a register tile: channels of `run` from `channel`, vectors from `columns`."""
         conv, lanes = self.conv, self.isa.lanes
@@ -288,8 +320,10 @@ class DirectWriter(CopiedRows):
                     for row in range(conv.rows.taps):
                         step((input_, index(row), 0, _HERE), row)
                 return
-            with emit.loop(self.inputs) as input_, emit.loop(conv.rows.taps) as row:
-                self._along_row(lambda tap, further, number: step((input_, row, tap, further), number))
+            with emit.loop(self.inputs) as input_:
+                fetch(input_)
+                with emit.loop(conv.rows.taps) as row:
+                    self._along_row(lambda tap, further, number: step((input_, row, tap, further), number))
 
         def broadcast(row: tirx.Expr, term: _Term) -> tirx.Expr:
             return weights[number_of(term) + row]

@@ -11,7 +11,7 @@ from tvm.ir import Call
 
 from heterocc.compiler.lower.cpu.generate.places import linear
 from heterocc.compiler.lower.cpu.generate.read import Nest, Stage
-from heterocc.compiler.lower.cpu.sizes import assumed, at_least, moves, size_of
+from heterocc.compiler.lower.cpu.sizes import assume, assumed, at_least, moves, size_of, typical
 from heterocc.compiler.lower.kernels.expressions import is_conditional, loads, nodes, outside_loads, substituted
 
 _HOLDS: dict[type, Callable[[int], bool]] = {
@@ -70,8 +70,11 @@ def between(nest: Nest, number: int, begin: int, end: int) -> Nest:
             if bounds is None or divisor is None:
                 return part
             for times in range(_MOST_TURNS):
-                first, last = (value - times * divisor for value in bounds)
-                if 0 <= first < divisor and 0 <= last < divisor:
+                left = [value - times * divisor for value in bounds]
+                if all(0 <= typical(value) < typical(divisor) for value in left):
+                    for value in left:
+                        assume(at_least(value, 0))
+                        assume(at_least(divisor, value + 1))
                     return part.a - part.b * times
             return part
 

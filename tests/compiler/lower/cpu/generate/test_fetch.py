@@ -91,6 +91,19 @@ def test_convolutions_prefetch_large_outputs_and_agree(
 
 
 @pytest.mark.parametrize("cpu", runnable())
+@pytest.mark.parametrize("stride", [1, 2])
+def test_direct_convolutions_fetch_the_rows_of_the_next_chunk_and_agree(
+    cpu: str, stride: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = Case(2, 1, 3, 20, (19, 21), (3, 3), (stride, stride), (1, 1), (1, 1), (1, 1))
+    for bytes_, fetches in ((1 << 30, 0), (0, 1)):
+        fetched = fetched_in(
+            lambda n=bytes_: check(cpu, case, (direct.propose_direct,), fetched_bytes=n), monkeypatch
+        )
+        assert bool(fetched) == bool(fetches)
+
+
+@pytest.mark.parametrize("cpu", runnable())
 @pytest.mark.parametrize("outputs", [64, 67])
 def test_maps_read_in_place_fetch_the_next_panel_and_agree(
     cpu: str, outputs: int, monkeypatch: pytest.MonkeyPatch
