@@ -30,7 +30,8 @@ def dynamic_model(
         [helper.make_empty_tensor_value_info(name) for name in outputs],
         [numpy_helper.from_array(array, name) for name, array in constants.items()],
     )
-    domains = [helper.make_opsetid("", opset), *(helper.make_opsetid(d, 1) for d in {n.domain for n in nodes if n.domain})]
+    others = {n.domain for n in nodes if n.domain}
+    domains = [helper.make_opsetid("", opset), *(helper.make_opsetid(domain, 1) for domain in others)]
     model: onnx.ModelProto = helper.make_model(graph, opset_imports=domains, ir_version=8)
     inferred = onnx.shape_inference.infer_shapes(model)
     for output, known in zip(model.graph.output, inferred.graph.output, strict=True):

@@ -97,9 +97,7 @@ def test_direct_convolutions_fetch_the_rows_of_the_next_chunk_and_agree(
 ) -> None:
     case = Case(2, 1, 3, 20, (19, 21), (3, 3), (stride, stride), (1, 1), (1, 1), (1, 1))
     for bytes_, fetches in ((1 << 30, 0), (0, 1)):
-        fetched = fetched_in(
-            lambda n=bytes_: check(cpu, case, (direct.propose_direct,), fetched_bytes=n), monkeypatch
-        )
+        fetched = fetched_in(lambda n=bytes_: check(cpu, case, (direct.propose_direct,), fetched_bytes=n), monkeypatch)
         assert bool(fetched) == bool(fetches)
 
 
