@@ -13,6 +13,7 @@ from heterocc.compiler.lower.cpu.generate.candidates import Candidate
 from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, find_convolution
 from heterocc.compiler.lower.cpu.generate.convolution.planes import (
     MOST_STRIDE,
+    WIDE_OF_MANY,
     Meets,
     Plane,
     PlaneWriter,
@@ -60,6 +61,8 @@ class _Writer(PlaneWriter):
         self.conv = conv
         self.copies = self.copies and conv.deep is None
         self.is_long = self.is_long and conv.deep is None
+        if conv.taps > MOST_HELD and not isa.core.halves:
+            self.wide = WIDE_OF_MANY  # share the weights, which are loaded for each tile
 
     @property
     def cycles(self) -> float:

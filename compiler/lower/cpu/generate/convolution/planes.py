@@ -42,7 +42,8 @@ WIDE = 4
 tiles of one row have one vector: these are for the maps of at most three rows, and 0.86 to 1.0 of the time."""
 
 WIDE_OF_MANY = 2
-"""Vectors of a tile of several rows with taps in a loop, which has no other products in the time that a sum takes."""
+"""Vectors of a tile of several rows with taps in a loop, which has no other products in the time that a sum takes.
+Others have one: with two, a Zen 4 took 0.95 to 1.14 of the time, and twice as long to compile."""
 
 FIXED_WIDE = 2
 """Vectors of a tile of a map of a fixed size."""
@@ -125,6 +126,7 @@ class PlaneWriter(ABC):
         self.is_long = rows.taps * columns.taps > MOST_WRITTEN
         self.copies = self.is_long or (signal and columns.taps > FEW_TAPS)
         self.tall = ROWS if not self.is_long or rows.stride == rows.dilation == 1 else 1
+        self.wide = WIDE_OF_MANY if self.is_long else 1
         self.lanes = covering_lanes(isa, columns.places, self._fits).lanes if columns.stride <= MOST_STRIDE else 1
         self.tasks, self.row_parts, self.column_parts = tasks, tuple[PlanePart, ...](), tuple[PlanePart, ...]()
         few = typical(tasks.work) >= emit.PARALLEL_WORK and typical(tasks.planes) < emit.TASKS
@@ -259,7 +261,7 @@ class PlaneWriter(ABC):
         inside = emit.bound(tirx.Select(tirx.all(above >= index(0), last < index(rows.size)), index(1), index(0)))
         shifts = (-columns.before, columns.reach - columns.before)
         nearest, farthest = (shift - shift % columns.stride for shift in shifts)
-        wide = WIDE_OF_MANY if run.size > 1 else WIDE if is_number(rows.places) else 1
+        wide = self.wide if run.size > 1 else WIDE if is_number(rows.places) else 1
         for some in vector_runs(-(-columns.places // lanes), wide):
             with emit.loop(some.count) as block:
                 first = (index(some.start) + block * index(some.size)) * index(lanes)
