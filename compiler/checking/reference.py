@@ -18,6 +18,7 @@ from heterocc.compiler.importer.draft.draft import nodes_of
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.importer.onnx_tools.complaint import BEYOND, complaint
 from heterocc.compiler.importer.onnx_tools.exact_products import with_exact_products
+from heterocc.compiler.importer.onnx_tools.late_constants import compute_constants_late
 from heterocc.compiler.importer.onnx_tools.safe import safe_model
 from heterocc.compiler.lower.half.policy import rounded_values
 from heterocc.compiler.lower.half.products import product_nodes
@@ -57,7 +58,7 @@ class Stop:
 def session_of(proto: onnx.ModelProto, weights: Mapping[str, Any], most: int | None = None) -> Any:
     """A session without optimisations for one run; `weights` are external initializers, which must outlive it.
 
-    A run that needs more than `most` bytes for its values at a time fails.
+    It changes the order of the nodes. A run that needs more than `most` bytes for its values at a time fails.
 
     Raises the errors of ONNX Runtime.
     """
@@ -66,7 +67,9 @@ def session_of(proto: onnx.ModelProto, weights: Mapping[str, Any], most: int | N
         options.add_session_config_entry("session.disable_prepacking", "1")  # most sessions run once
     if weights:
         options.add_external_initializers(list(weights), list(weights.values()))
-    return open_session(safe_model(with_exact_products(proto)).SerializeToString(), options, most=most)
+    proto = safe_model(with_exact_products(proto))
+    compute_constants_late(proto, options)
+    return open_session(proto.SerializeToString(), options, most=most)
 
 
 def _rounds_if_packed(node: onnx.NodeProto) -> bool:
