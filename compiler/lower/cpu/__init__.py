@@ -2,8 +2,8 @@
 
 `lowering.py` goes from a partition through Relax to scheduled kernels and one shared object, whose entry is
 `main(*inputs, *outputs, weights)`: it writes into the caller's tensors, and takes weights as arguments. Kernels are
-generated (`generate/`) where this is possible, among them products and convolutions; `schedule.py`
-schedules the others block by block (`generic.py`).
+generated (`generate/`) where this is possible, and others are plain loops (`loops.py`): sums of integers along rows,
+scatters, comparisons.
 
 `sources.py` identifies kernels by what they were generated from, and `common_code.py` gives kernels that differ only in
 sizes one function (decision 48).

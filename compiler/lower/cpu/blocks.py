@@ -1,9 +1,8 @@
-"""Properties of a kernel's blocks, for schedule rules."""
+"""Properties of a kernel's blocks, as they are read."""
 
 from __future__ import annotations
 
 import inspect
-import math
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -13,7 +12,7 @@ from tvm import s_tir, tirx
 from heterocc.compiler.lower.cpu.sizes import size_of
 
 if TYPE_CHECKING:
-    from tvm.s_tir.schedule import LoopRV, SBlockRV
+    from tvm.s_tir.schedule import SBlockRV
 
 
 _SPATIAL, _REDUCTION = 0, 2
@@ -47,18 +46,9 @@ class BlockView:
         return "R" in self.kinds
 
     @property
-    def work(self) -> int:
-        """Iterations of the whole nest."""
-        return math.prod(self.extents)
-
-    @property
     def store(self) -> tirx.BufferStore:
         """The block's single store."""
         return self.block.body
-
-    def loops(self, sch: s_tir.Schedule) -> list[LoopRV]:
-        """The block's loops in the schedule."""
-        return list(sch.get_loops(self.rv))
 
 
 def of_windows(block: s_tir.SBlock) -> bool:

@@ -19,8 +19,6 @@ from heterocc.compiler.lower.cpu.blocks import of_windows
 from heterocc.compiler.lower.kernels.expressions import dtype_of, substituted
 
 _REDUCTION = 2
-_LANES = ("_rf", "_rf_update")
-"""How TVM ends the name of a block with an accumulator for each lane; the lane is the index after all places."""
 
 
 def without_hidden_numbers(function: tirx.PrimFunc) -> tirx.PrimFunc:
@@ -83,15 +81,9 @@ class _Extreme:
         return _with(block, tirx.BufferStore(store.buffer, value, store.indices), block.init)
 
     def _first(self, places: list[tirx.Var], neutral: tirx.Expr) -> tirx.Expr:
-        """The first term of the element at `places`, or the neutral number if there are no terms.
-
-        All lanes of an element begin with the same term, because some may have none of their own.
-        """
+        """The first term of the element at `places`, or the neutral number if there are no terms."""
         terms = [i for i in self.block.iter_vars if int(i.iter_type) == _REDUCTION]
         pairs = [*zip(self._places, places, strict=True), *((i.var, i.dom.min) for i in terms)]
-        if str(self.block.name_hint).endswith(_LANES):
-            lane = self.store.indices[len(places) - 1]
-            pairs = [(var, _zero(var) if var.same_as(lane) else value) for var, value in pairs]
         first = substituted(self.store.value.b, pairs)
         some = [i.dom.extent > _zero(i.dom.extent) for i in terms if not isinstance(i.dom.extent, tirx.IntImm)]
         return tirx.if_then_else(tirx.all(*some), first, neutral) if some else first

@@ -1,4 +1,4 @@
-"""Schedules of a partition's kernels for a CPU: one rule per kind of block, each correct for every shape."""
+"""The code of a partition's kernels for a CPU: generated, or in plain loops."""
 
 from __future__ import annotations
 
@@ -10,32 +10,27 @@ from operator import itemgetter
 from typing import TYPE_CHECKING
 
 import numpy as np
-import tvm
-from tvm import relax, s_tir, tirx
+from tvm import relax, tirx
 
 from heterocc.compiler.lower.arranged import Arranged
 from heterocc.compiler.lower.codegen.scopes import without_scopes
 from heterocc.compiler.lower.cpu.alignment import at_any_address
-from heterocc.compiler.lower.cpu.blocks import BlockView, leaf_blocks, view, with_loops
 from heterocc.compiler.lower.cpu.common_code import families, with_common_code
 from heterocc.compiler.lower.cpu.concatenations.in_place import joined_in_place, parts_among
-from heterocc.compiler.lower.cpu.concatenations.read_in_place import read_in_place
 from heterocc.compiler.lower.cpu.dynamic.alike import AlikeKernels
 from heterocc.compiler.lower.cpu.dynamic.guarded import has_sizes, sized_kernel
 from heterocc.compiler.lower.cpu.dynamic.own_sizes import with_own_sizes
 from heterocc.compiler.lower.cpu.dynamic.rows_of_items import rows_of_items
-from heterocc.compiler.lower.cpu.extremes import without_hidden_numbers
 from heterocc.compiler.lower.cpu.generate.candidates import Done, Packing
 from heterocc.compiler.lower.cpu.generate.generate import generate
 from heterocc.compiler.lower.cpu.generate.integers.limited import LimitedPanels
 from heterocc.compiler.lower.cpu.generate.isa import Isa, Unaligned, isa_of
 from heterocc.compiler.lower.cpu.generate.requested.write import write_requested
 from heterocc.compiler.lower.cpu.generate.rows.joins import joined_rows
-from heterocc.compiler.lower.cpu.generic import schedule_reduction, schedule_spatial, without_inner_threads
 from heterocc.compiler.lower.cpu.layouts import layout_of
+from heterocc.compiler.lower.cpu.loops import in_loops
 from heterocc.compiler.lower.cpu.sources import source
 from heterocc.compiler.lower.itemwise import Pattern, patterns
-from heterocc.compiler.lower.kernels.expressions import is_iters, is_plain_arithmetic, loads
 from heterocc.compiler.lower.kernels.transposed import repacked
 from heterocc.compiler.lower.pipeline import KernelModule
 from heterocc.compiler.lower.progress import counted
@@ -49,11 +44,9 @@ from heterocc.compiler.lower.straight import (
     with_kernel,
     write_main,
 )
-from heterocc.compiler.lower.tvm_fixes.reduction_start import known_to_schedules, restored
 from heterocc.compiler.lower.written import REQUEST, SOURCE, WRITTEN
 
 if TYPE_CHECKING:
-    from tvm.s_tir.schedule import SBlockRV
     from tvm.target import Target
 
 _MOST_KEPT = 256
@@ -86,7 +79,7 @@ def schedule_kernels(
     """
     isa = dataclasses.replace(isa_of(target), fast_math=fast_math)
     module = joined_rows(module)
-    module = joined_in_place(read_in_place(module)) if in_place else module
+    module = joined_in_place(module) if in_place else module
     params = module.mod["main"].params
     weights = always_among(module, {p for p in params if p.name in module.arrays})
     inputs = always_among(module, {p for p in params if p.name not in module.arrays})
@@ -170,7 +163,7 @@ def _paired(module: KernelModule, nodes: Collection[str]) -> frozenset[str]:
 
 
 def kernel_code(function: tirx.PrimFunc, weights: Collection[int], isa: Isa) -> Done:
-    """The kernel itself if it is generated already, else its generated form, or a schedule if no generator supports it.
+    """The kernel itself if it is generated already, its generated form, or plain loops if no generator supports it.
 
     `weights` are the argument numbers that hold parameters. Returns the kernel and the packings of these.
     """
@@ -180,64 +173,7 @@ def kernel_code(function: tirx.PrimFunc, weights: Collection[int], isa: Isa) -> 
         return function, ()
     if has_sizes(function):
         return sized_kernel(function, weights, isa)
-    return generate(function, weights, isa) or (schedule_kernel(function, isa.lanes), ())
-
-
-def schedule_kernel(function: tirx.PrimFunc, lanes: int) -> tirx.PrimFunc:
-    """Schedule one kernel block by block; vectors have `lanes` of float32."""
-    plain, hidden = known_to_schedules(without_inner_threads(function))
-    sch = s_tir.Schedule(plain, debug_mask="none")
-    if not leaf_blocks(sch):
-        return without_inner_threads(function)
-    with_loops(sch)  # a block without loops makes `rfactor` of its neighbour fail in TVM 0.27
-    _inline(sch)
-    for rv in leaf_blocks(sch):
-        if _is_scheduled(sch, rv):
-            continue
-        block = view(sch, rv)
-        if block is None:
-            continue
-        if block.is_reduction:
-            schedule_reduction(sch, block, lanes)
-        else:
-            schedule_spatial(sch, block, lanes)
-    scheduled = restored(sch.mod["main"]) if hidden else sch.mod["main"]
-    return without_hidden_numbers(scheduled).with_attr("global_symbol", function.attrs["global_symbol"])
-
-
-def _is_scheduled(sch: s_tir.Schedule, rv: SBlockRV) -> bool:
-    return any(int(sch.get(loop).kind) != 0 for loop in sch.get_loops(rv))
-
-
-def _inline(sch: s_tir.Schedule) -> None:
-    """Inline cheap elementwise blocks into their readers: padding by zero elements, chains of epilogues."""
-    for rv in leaf_blocks(sch):
-        block = view(sch, rv)
-        if block is None or block.is_reduction:
-            continue
-        consumers = list(sch.get_consumers(rv))
-        if not consumers:
-            continue
-        views = [view(sch, c) for c in consumers]
-        copy = _is_copy(block)
-        elementwise = all(v is not None and not v.is_reduction for v in views) and len(consumers) == 1
-        cheap = all(v is not None for v in views) and is_plain_arithmetic(block.store)
-        if copy or elementwise or (cheap and not _gathers(block)):
-            try:
-                sch.compute_inline(rv)
-            except s_tir.ScheduleError:
-                continue
-
-
-def _is_copy(block: BlockView) -> bool:
-    reads = loads(block.store.value)
-    return len(reads) == 1 and reads[0].same_as(block.store.value) and is_iters(reads[0].indices, block.iters)
-
-
-def _gathers(block: BlockView) -> bool:
-    return any(
-        not all(isinstance(i, tvm.tirx.Var | tvm.tirx.IntImm) for i in r.indices) for r in loads(block.store.value)
-    )
+    return generate(function, weights, isa) or (in_loops(function), ())
 
 
 def _with_kernels(

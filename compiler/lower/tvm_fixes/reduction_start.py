@@ -32,55 +32,6 @@ def start_from_infinity(mod: tvm.IRModule) -> tvm.IRModule:
     return mod
 
 
-def known_to_schedules(function: tirx.PrimFunc) -> tuple[tirx.PrimFunc, bool]:
-    """The kernel in a form whose reductions TVM's schedules can split, and whether `restored` must be called later.
-
-    TVM recognises maxima and minima only by its own initial values. So infinities are replaced with these for the time
-    of scheduling, and constants that already have such a value are written as reinterpreted bits. (Other initial
-    values can be registered, but a registration from Python crashes at exit.)
-    """
-    infinite: list[s_tir.SBlock] = []
-
-    def visit(block: s_tir.SBlock) -> None:
-        start = getattr(block.init, "value", None)
-        if isinstance(start, tirx.FloatImm) and math.isinf(float(start.value)):
-            infinite.append(block)
-
-    tvm_ffi.structural_walk(function.body, [(s_tir.SBlock, visit)], order="post")
-    if not infinite:
-        return function, False
-
-    def replace(number: tirx.Expr) -> tirx.Expr:
-        dtype, value = str(number.ty.dtype), float(number.value)
-        if math.isinf(value):
-            return tirx.FloatImm(number.ty, math.copysign(_largest(dtype), value))
-        if abs(value) == _largest(dtype):
-            return _as_bits(value, dtype)
-        return number
-
-    return tvm_ffi.structural_map(function, [(tirx.FloatImm, replace)], order="post"), True
-
-
-def restored(function: tirx.PrimFunc) -> tirx.PrimFunc:
-    """A scheduled kernel from `known_to_schedules` with its infinities put back."""
-
-    def replace(number: tirx.Expr) -> tirx.Expr:
-        value = float(number.value)
-        if abs(value) != _largest(str(number.ty.dtype)):
-            return number
-        return tirx.FloatImm(number.ty, math.copysign(math.inf, value))
-
-    return tvm_ffi.structural_map(function, [(tirx.FloatImm, replace)], order="post")
-
-
-def _as_bits(value: float, dtype: str) -> tirx.Expr:
-    if dtype == "bfloat16":
-        return tirx.reinterpret(dtype, tirx.const(0xFF7F if value < 0 else 0x7F7F, "uint16"))
-    array = np.array(value, dtype)
-    bits = array.view(f"int{array.itemsize * 8}")
-    return tirx.reinterpret(dtype, tirx.const(int(bits), str(bits.dtype)))
-
-
 def _finite_starts(function: tirx.PrimFunc) -> frozenset[float]:
     """The finite initial values of the kernel's maxima and minima."""
     found: list[float] = []

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 
 from tvm import relax, tirx
 from tvm.ir import TensorLoad
@@ -33,8 +33,6 @@ def joined_in_place(module: KernelModule) -> KernelModule:
     values = {b.var: b.value for b in bindings_of(module.mod["main"])}
     outputs = set(outputs_of(module.mod["main"]))
     written = {b.var for b in bindings if isinstance(b.var.ty, relax.TensorType) and b.var not in outputs}
-    views = views_of(module)
-    named = {b.var.name: b.var for b in bindings}
     orders: dict[str, tuple[int, ...]] = {}
     homes: dict[str, Home] = {}
     kernels: dict[str, KernelInfo] = {}
@@ -46,7 +44,7 @@ def joined_in_place(module: KernelModule) -> KernelModule:
         if binding.var in outputs:
             parts = _reshaped(module, binding.value, values)
         else:
-            parts = merged([given[n] for n in orders[name]], views, named) if binding.var in written else []
+            parts = [given[n] for n in orders[name]] if binding.var in written else []
         free = all(p in written and p.name not in homes for p in parts) and len(set(parts)) == len(parts)
         if not parts or not free:
             kernels[binding.var.name] = kernel
@@ -77,32 +75,6 @@ def _lies_in(name: str, parts: Collection[str], homes: Mapping[str, Home]) -> bo
     return name in parts
 
 
-def views_of(module: KernelModule) -> dict[str, Home]:
-    """Where the values that are parts of others, but are not written, begin."""
-    views = [b for b in bindings_of(module.mod["main"]) if _operator(b.value) == "relax.memory.view"]
-    return {b.var.name: Home(b.value.args[0].name, int(b.value.args[3])) for b in views}
-
-
-def merged(parts: Sequence[relax.Var], views: Mapping[str, Home], named: Mapping[str, relax.Var]) -> list[relax.Var]:
-    """`parts` with a value in place of all the parts of it that follow each other; `named` are the values by name."""
-    wholes: list[relax.Var] = []
-    place = 0
-    while place < len(parts):
-        whole = views[parts[place].name].whole if parts[place].name in views else None
-        following = place
-        end: int | tirx.Expr = 0
-        while following < len(parts) and views.get(parts[following].name) == Home(whole or "", end):
-            end += _bytes(parts[following])
-            following += 1
-        if whole is not None and end == _bytes(named[whole]):
-            wholes.append(named[whole])
-            place = following
-        else:
-            wholes.append(parts[place])
-            place += 1
-    return wholes
-
-
 def _bytes(value: relax.Var) -> int | tirx.Expr:
     """The bytes of a value, an expression of the sizes that are known only at run time."""
     return math.prod(static_shape(value.ty) or value.ty.shape.values) * BYTES.get(dtype_name(value.ty), 0)
@@ -116,7 +88,7 @@ def parts_among(module: KernelModule) -> dict[str, frozenset[int]]:
     """For each kernel the numbers of the arguments, its output among them, that may lie inside another value."""
     parts: dict[str, frozenset[int]] = {}
     bindings = bindings_of(module.mod["main"])
-    inside = {*module.homes, *views_of(module)}
+    inside = set(module.homes)
     for binding in bindings if inside else ():
         if is_kernel_call(binding.value):
             name = binding.value.args[0].name_hint

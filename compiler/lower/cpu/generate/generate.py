@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -24,9 +25,10 @@ from heterocc.compiler.lower.cpu.generate.integers.limited_product import propos
 from heterocc.compiler.lower.cpu.generate.integers.matrix_product import propose_matrix_product
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.maps.maps import generate_map
+from heterocc.compiler.lower.cpu.generate.packed_inside import packed_inside
 from heterocc.compiler.lower.cpu.generate.products.gates import generate_gated
 from heterocc.compiler.lower.cpu.generate.products.product import propose_product
-from heterocc.compiler.lower.cpu.generate.read import BYTES, OTHERS, Fold, read_fold, read_kernel
+from heterocc.compiler.lower.cpu.generate.read import BYTES, FLOATS, OTHERS, Fold, Kernel, read_fold, read_kernel
 from heterocc.compiler.lower.cpu.generate.rows.rows import generate_rows
 from heterocc.compiler.lower.cpu.generate.rows.stages import read_rows
 from heterocc.compiler.lower.cpu.sizes import attempt
@@ -81,24 +83,42 @@ def generate(
         made = (attempt(partial(kind, read, isa)) for kind in kinds)
         return next((done for done in made if done is not None), None)
 
-    kernel = attempt(lambda: read_kernel(function, weights))
-    if kernel is not None:
-        paired = written_best(kernel, PAIRED, isa, layouts) if isa.bfloat else None
-        return paired or written_best(kernel, forms, isa, layouts)
-    integers = attempt(lambda: read_kernel(function, weights, BYTES))
-    if integers is not None:
-        return written_best(integers, INTEGERS, isa, layouts)
-    others = attempt(lambda: read_kernel(function, weights, OTHERS))
-    if others is not None:
-        return written_best(others, (propose_product, propose_direct), isa, layouts)
-    gated = attempt(lambda: generate_gated(function, weights, isa))
-    if gated is not None:
-        return gated
+    summed = _sum_of_products(function, weights, isa, layouts, forms)
+    if summed is not None:
+        return summed
     fold = attempt(lambda: read_fold(function))
     if fold is not None and (done := of(*pools, read=fold)) is not None:
         return done
     rows = attempt(lambda: read_rows(function))
     return attempt(lambda: generate_map(function, isa)) if rows is None else of(generate_rows, read=rows)
+
+
+def _sum_of_products(
+    function: tirx.PrimFunc, weights: Collection[int], isa: Isa, layouts: Collection[str] | None, forms: Sequence[Form]
+) -> Done | None:
+    """The kernel as a sum of products; None if no form of these supports it: it may be one of rows."""
+    paired = PAIRED if isa.bfloat else ()
+    others = (propose_product, propose_direct)
+    for types, kinds in ((FLOATS, (paired, forms)), (BYTES, (INTEGERS,)), (OTHERS, (others,))):
+        kernel = attempt(partial(read_kernel, function, weights, types))
+        if kernel is not None:
+            written = (written_best(kernel, some, isa, layouts) for some in kinds)
+            done = next((done for done in written if done is not None), None)
+            return done or _packing_itself(kernel, kinds[-1], isa)
+    return attempt(lambda: generate_gated(function, weights, isa))
+
+
+def _packing_itself(kernel: Kernel, forms: Sequence[Form], isa: Isa) -> Done | None:
+    """The kernel in a form that reads its right factor as a weight, and packs it itself if the form needs that."""
+    number = kernel.argument(kernel.right.source)
+    if number is None or number in kernel.weights:
+        return None
+    packable = replace(kernel, weights=kernel.weights | {number})
+    done = written_best(packable, [form for form in forms if form is not propose_winograd], isa)
+    if done is None or not done[1]:
+        return done
+    code = packed_inside(done[0], kernel.function.params[number], *done[1])
+    return None if code is None else (code, ())
 
 
 def _has_empty_loop(function: tirx.PrimFunc) -> bool:

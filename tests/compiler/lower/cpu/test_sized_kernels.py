@@ -25,7 +25,7 @@ from heterocc.compiler.lower import variables
 from heterocc.compiler.lower.backend import PartitionJob
 from heterocc.compiler.lower.cpu import assumptions
 from heterocc.compiler.lower.cpu.alignment import at_any_address
-from heterocc.compiler.lower.cpu.dynamic.guarded import in_parallel, sized_kernel
+from heterocc.compiler.lower.cpu.dynamic.guarded import sized_kernel
 from heterocc.compiler.lower.cpu.generate.attention.attention import WRITTEN
 from heterocc.compiler.lower.cpu.generate.candidates import Packing
 from heterocc.compiler.lower.cpu.generate.convolution.filtering.filtered import FilteredPanels
@@ -33,6 +33,7 @@ from heterocc.compiler.lower.cpu.generate.generate import generate
 from heterocc.compiler.lower.cpu.generate.isa import Isa, isa_of
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.rows.joins import joined_rows
+from heterocc.compiler.lower.cpu.loops import in_loops
 from heterocc.compiler.lower.cpu.maths.pipeline import PIPELINE
 from heterocc.compiler.lower.cpu.rewrites.attention import fuse_attention
 from heterocc.compiler.lower.cpu.schedule import kernel_code, schedule_kernels
@@ -299,7 +300,7 @@ def kernel(name: str, *, masks: bool = True, mcpu: str = "") -> Callable[[Mappin
     given = [a.name for a in arguments_of(call)]
     function = module.mod[call.args[0]]
     code, packings = kernel_code(function, {n for n, a in enumerate(given) if a in module.arrays}, isa)
-    assert WRITTEN in function.attrs or code.script() != in_parallel(function).script(), "no generator takes the kernel"
+    assert WRITTEN in function.attrs or code.script() != in_loops(function).script(), "no generator takes the kernel"
     with target:
         built = tvm.tirx.build(
             tvm.IRModule({"f": at_any_address(code).with_attr("global_symbol", "f")}), target, pipeline=PIPELINE
@@ -509,7 +510,7 @@ def test_padding_of_any_size_is_not_fused_with_a_convolution_before_it(pads: lis
     )
     for kernel in _kernels_of(proto):
         code, _ = kernel_code(kernel, {1}, isa_of(target_of(AVX512)))
-        assert code.script() != in_parallel(kernel).script()
+        assert code.script() != in_loops(kernel).script()
 
 
 @pytest.mark.parametrize("axis", [1, 2])
@@ -592,7 +593,7 @@ def test_convolutions_of_an_image_that_was_halved_several_times_are_generated() 
     for _, function in module.mod.functions_items():
         if isinstance(function, tvm.tirx.PrimFunc):
             code, _ = kernel_code(function, {1}, isa_of(target))
-            assert code.script() != in_parallel(function).script()
+            assert code.script() != in_loops(function).script()
 
 
 def test_gates_of_an_image_of_any_size_have_code() -> None:
@@ -643,7 +644,7 @@ def test_sums_of_terms_that_are_apart_are_computed_in_vectors_along_the_result()
         return te.sum(data(i, place, x) * shares(term.var, y), axis=[term])
 
     function = te.create_prim_func([data, shares, te.compute((n, c, k), at, name="sums")])
-    plain = in_parallel(function.with_attr("global_symbol", "kernel"))
+    plain = in_loops(function.with_attr("global_symbol", "kernel"))
     inner: list[tirx.For] = []
     tvm_ffi.structural_walk(plain.body, [(tirx.For, inner.append)], order="pre")
     assert inner[-1].extent.same_as(k)
