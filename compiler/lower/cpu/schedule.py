@@ -25,9 +25,9 @@ from heterocc.compiler.lower.cpu.generate.candidates import Done, Packing
 from heterocc.compiler.lower.cpu.generate.generate import generate
 from heterocc.compiler.lower.cpu.generate.integers.limited import LimitedPanels
 from heterocc.compiler.lower.cpu.generate.isa import Isa, Unaligned, isa_of
+from heterocc.compiler.lower.cpu.generate.layouts import layout_of
 from heterocc.compiler.lower.cpu.generate.requested.write import write_requested
 from heterocc.compiler.lower.cpu.generate.rows.joins import joined_rows
-from heterocc.compiler.lower.cpu.layouts import layout_of
 from heterocc.compiler.lower.cpu.loops import in_loops
 from heterocc.compiler.lower.cpu.sources import source
 from heterocc.compiler.lower.itemwise import Pattern, patterns

@@ -13,9 +13,9 @@ from heterocc.artifacts.manifest import Layout, Weight
 from heterocc.artifacts.weights.layouts import arrange, arranged, layout_problem
 from heterocc.compiler.lower.cpu.generate.convolution.filtering.filtered import LARGE, Filter, FilteredPanels
 from heterocc.compiler.lower.cpu.generate.convolution.filtering.filtered import SMALL as SMALL_TILES
+from heterocc.compiler.lower.cpu.generate.layouts import layout_of as cpu_layout
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.tiles import runs
-from heterocc.compiler.lower.cpu.layouts import layout_of as cpu_layout
 from heterocc.compiler.lower.gpu.contraction.filtering import F2, F4, Transformed
 from heterocc.compiler.lower.gpu.layouts import layout_of as gpu_layout
 from heterocc.compiler.lower.gpu.packed import LanesLast

@@ -15,9 +15,9 @@ from tvm import tirx
 from heterocc.artifacts.manifest import Block
 from heterocc.compiler.lower.cpu.alignment import ANY_ADDRESS, argument_name
 from heterocc.compiler.lower.cpu.generate.candidates import Packing
+from heterocc.compiler.lower.cpu.generate.layouts import layout_of
 from heterocc.compiler.lower.cpu.generate.maps.maps import PARALLEL_ELEMENTS
 from heterocc.compiler.lower.cpu.generate.places import index, shape_of
-from heterocc.compiler.lower.cpu.layouts import layout_of
 from heterocc.compiler.lower.cpu.sizes import is_number
 from heterocc.compiler.lower.kernels.expressions import dtype_of
 

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heterocc.compiler.lower.arranged import block, in_layout, layout
+from heterocc.compiler.lower.cpu.generate.layouts import layout_of
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.tiles import runs
-from heterocc.compiler.lower.cpu.layouts import layout_of
 from heterocc.compiler.lower.kernels.transposed import before_transposing, contiguous, in_order, of_transposed, repacked
 from tests.few_examples import few
 
