@@ -75,7 +75,13 @@ def carried(array: Array, dtype: str) -> Array:
     code = CARRIED[dtype]
     if array.dtype == code:
         return array
-    return array.astype(code) if dtype in _FOUR_BITS else array.view(code)
+    bits = array.view(code)
+    if dtype not in _FOUR_BITS:
+        return bits
+    least, most = (-8, 7) if dtype == "int4" else (0, 15)
+    # ml_dtypes ignores the upper four bits of an element.
+    is_plain = not bits.size or (int(bits.min()) >= least and int(bits.max()) <= most)
+    return bits if is_plain else array.astype(code)
 
 
 def from_carried(array: Array, dtype: str) -> Array:

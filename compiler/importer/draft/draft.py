@@ -166,6 +166,8 @@ def to_array(tensor: onnx.TensorProto) -> np.ndarray:
         array = array.reshape(tuple(tensor.dims))
     else:
         array = numpy_helper.to_array(tensor)
+        if array.dtype.name == "int4":  # with zeros in the upper bits, of which code would need a copy with the sign
+            array = array.astype(np.int8).view(array.dtype)
     if array.flags.writeable:
         array.flags.writeable = False
     return array

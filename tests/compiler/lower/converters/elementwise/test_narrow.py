@@ -8,9 +8,11 @@ import ml_dtypes
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto
+from onnx import TensorProto, helper
 
 from heterocc.compiler.conformance.onnx_backend import prepare
+from heterocc.compiler.importer.draft.draft import to_array
+from heterocc.runtime.execute.narrow import carried
 from tests.compiler.onnx_build import model, node, value
 
 KINDS = {
@@ -116,3 +118,14 @@ def test_data_is_quantised_to_four_bits_by_block() -> None:
     )
     expected = np.clip(np.round(x / np.repeat(scale, 4, 1)), -8, 7)
     np.testing.assert_array_equal(run(proto, x)[0].astype(np.float32), expected)
+
+
+@pytest.mark.parametrize("name", ["int4", "uint4"])
+def test_integers_of_4_bits_are_copied_for_code_only_if_their_upper_bits_are_set(name: str) -> None:
+    values = np.arange(-8, 8) if name == "int4" else np.arange(16)
+    array = to_array(helper.make_tensor("w", KINDS[name], values.shape, values))
+    found = carried(array, name)
+    np.testing.assert_array_equal(found, values)
+    assert np.shares_memory(found, array)
+    odd = (values ^ 0x50).astype(np.uint8).view(dtype(name))
+    np.testing.assert_array_equal(carried(odd, name), values)
