@@ -65,6 +65,13 @@ ON_PURPOSE: tuple[Known, ...] = (
         "an axis that is named twice is taken once, as of numbers",
     ),
     Known("Upsample", "we accept", "'Linear' mode only supports", "ONNX has linear interpolation along all axes"),
+    Known(
+        "MeanVarianceNormalization",
+        "different",
+        "",
+        "one value, repeated: what rounding leaves of the spread is divided by itself",
+        r"\[1, 1, 1, 1\] ->",
+    ),
     Known("Resize", "we accept", "'Cubic' mode only supports", "ONNX has cubic interpolation along all axes"),
     Known(
         "RotaryEmbedding", "we accept", "position_ids value", "ONNX defines it by Gather, for which -1 is the last row"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -126,12 +127,16 @@ def _common_size(feed: Feed, valid: Valid, rng: np.random.Generator) -> str:
     new = _other_size(rng, size, rest)
     if new ** max(axes.count(size) for axes in free.values()) > HUGE:
         new = size + 3
+    shapes = {}
     for name, axes in valid.free.items():
         shape = feed[name].shape
         if size in free[name]:
             symbolic = (*axes, *[False] * len(shape))
-            changed = tuple(new if symbolic[axis] and s == size else s for axis, s in enumerate(shape))
-            feed[name] = _resized(feed[name], changed)
+            shapes[name] = tuple(new if symbolic[axis] and s == size else s for axis, s in enumerate(shape))
+    if max(map(math.prod, shapes.values())) > 2 * HUGE:  # an earlier change of the request made the size huge
+        return ""
+    for name, changed in shapes.items():
+        feed[name] = _resized(feed[name], changed)
     return f"every {size} -> {new}"
 
 

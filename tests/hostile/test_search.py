@@ -18,7 +18,7 @@ from heterocc.compiler.lower.converters import registry
 from tests.hostile.__main__ import defective, search_model
 from tests.hostile.cases import HostileModel, bases, hostile_models, namings
 from tests.hostile.known import NOT_SEARCHED, explained
-from tests.hostile.requests import Request, Valid, request
+from tests.hostile.requests import HUGE, Request, Valid, request
 from tests.hostile.search import DEFECTS, Search, Totals, judge
 from tests.hostile.workers import Answer, Opened, Worker
 
@@ -51,6 +51,11 @@ def test_requests_are_the_same_each_time_and_of_every_kind() -> None:
     assert {0, 1, 3, 4, 6} <= {one.feed["x"].shape[1] for one in made if one.feed["x"].ndim == 2}
     assert any(one.feed["x"].size >= 1 << 17 for one in made)
     assert {-1, 0, (1 << 63) - 1} <= {int(v) for one in made for v in one.feed["n"].reshape(-1)[:2]}
+
+
+def test_requests_of_an_array_without_elements_have_no_more_than_others() -> None:
+    empty = Valid("m", {"x": np.ones((2, 0, 4), np.float32)}, {"x": (True, True, True)}, False)
+    assert max(request(empty, number).feed["x"].size for number in range(400)) <= 2 * HUGE
 
 
 def serve_badly(connection: Connection, folder: Path) -> None:
