@@ -99,7 +99,7 @@ class ShapeVariants:
 
         If they meet those of none, it is the first that takes the shapes, which then says what is not met.
         """
-        fitting = [variant for variant in self._others if _fits(variant, shapes)]
+        fitting = [variant for variant in self._others if fits(variant, shapes)]
         if len(fitting) > 1:
             names = [info.name for info in self._inputs]
             for variant in fitting:
@@ -194,7 +194,7 @@ def _knows_its_shapes(variant: Variant) -> bool:
     return len(variant.partitions) == 1 and variant.partitions[0].kind == "onnx"
 
 
-def _fits(variant: Variant, shapes: Sequence[Shape | None]) -> bool:
+def fits(variant: Variant, shapes: Sequence[Shape | None]) -> bool:
     """Whether a variant with dynamic dimensions takes inputs of these shapes."""
     sizes: dict[str, int] = {}
     for want, shape in zip(input_shapes(variant), shapes, strict=True):

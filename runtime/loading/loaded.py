@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 from heterocc.artifacts.bundle import Bundle
@@ -12,6 +13,7 @@ from heterocc.runtime import forks
 from heterocc.runtime.execute.cuda_streams import device_keeper
 from heterocc.runtime.execute.loaded_code import close_unloaded
 from heterocc.runtime.feeds import Array, Feed, FeedCheck, InputCheck, TensorInfo, check_out, nearest
+from heterocc.runtime.loading.empty import EmptyResults
 from heterocc.runtime.select.opening import Opened
 from heterocc.runtime.select.select import labels
 from heterocc.runtime.shapes import Ready, ShapeVariants, named
@@ -107,8 +109,13 @@ class Loaded:
             found = self._run_fast(feed)
             if found is not None:
                 return found
-        arrays = self._check(feed)
-        ready = self._fitting(arrays)
+        try:
+            ready, arrays = self.fitting(feed)
+        except FeedError:
+            empty = None if out else self._empty_results.of(feed)
+            if empty is None:
+                raise
+            return dict(zip(self._names, empty, strict=True))
         results = ready.runs.run(ready.pool, arrays, self._every, self._targets(ready, out) if out else {})
         if self._name is not None:
             return {self._name: results[0]}
@@ -135,8 +142,19 @@ class Loaded:
             found = self._run_fast(feed)
             if found is not None:
                 return list(found.values())
-        ready, arrays = self.fitting(feed)
+        try:
+            ready, arrays = self.fitting(feed)
+        except FeedError:
+            empty = self._empty_results.of(feed)
+            if empty is None:
+                raise
+            return [empty[number] for number in wanted]
         return ready.runs.run(ready.pool, arrays, wanted, {})
+
+    @cached_property
+    def _empty_results(self) -> EmptyResults:
+        """What answers requests without elements that code refuses, made when there is the first of them."""
+        return EmptyResults(self.variants, self.inputs, self._bundle.path, _defaults(self._bundle, self.inputs))
 
     def _listed(self, names: Any) -> list[Any]:
         """Names in another form than a list. Raises FeedError for anything else, such as the array of an input."""

@@ -29,7 +29,7 @@ from tests.hostile.workers import (
 
 Verdict = Literal[
     "equal", "as defined", "both refuse", "we refuse", "no reference", "not compiled", "both took long",
-    "special numbers", "we accept", "different", "crash", "timeout", "untyped", "not of the request",
+    "special numbers", "empty", "we accept", "different", "crash", "timeout", "untyped", "not of the request",
 ]  # fmt: skip
 
 # "as defined": ONNX Runtime's result is another one, or it ends its process.
@@ -37,6 +37,8 @@ DEFECTS: frozenset[Verdict] = frozenset({"we accept", "different", "crash", "tim
 """The verdicts that no request may have.
 
 `not of the request`: an error that does not say that the request is at fault: a service answers it as its own failure.
+
+`empty` is not among them: ONNX Runtime refuses a request without elements whose results have none (decision 99).
 
 `special numbers` is not among them: results that differ where the data have NaN, infinity or numbers whose squares
 overflow. Which of these operators let through is tested elsewhere (decision 7).
@@ -179,11 +181,17 @@ def judge(model: HostileModel, asked: Request, ours: Answer, reference: Answer |
     if ours.kind == "typed":
         return ("we refuse" if reference.kind == "numbers" else "both refuse"), ""
     if reference.kind != "numbers":
-        return "we accept", ""
+        return ("empty" if _is_empty(asked, ours) else "we accept"), ""
     reason = difference(model, ours.values, reference.values)
     if not reason:
         return "equal", ""
     return _by_definition(model, asked, ours) or (_apart(model, asked, ours.values, reference.values), reason)
+
+
+def _is_empty(asked: Request, ours: Answer) -> bool:
+    """Whether a request without elements was answered without numbers."""
+    asks = any(array.size == 0 for array in asked.feed.values())
+    return asks and all(isinstance(v, np.ndarray) and v.size == 0 for v in ours.values)
 
 
 def _apart(model: HostileModel, asked: Request, ours: Sequence[Any], reference: Sequence[Any]) -> Verdict:

@@ -92,7 +92,7 @@ OPERATORS = (
         Operator(
             name,
             needs=layer,
-            filled=FIRST_FILLED,
+            filled=() if name == "RNN" else FIRST_FILLED,
             factors=range(3),
             lengths=4,
             saturates=True,

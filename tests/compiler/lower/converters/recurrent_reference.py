@@ -64,7 +64,7 @@ def _direction(
     peephole = given.get("P")
     clip = attributes.get("clip", np.inf)
     for row in range(batch):
-        own = [s[row] for s in state]
+        own = [s[row] if ends[row] else np.zeros_like(s[row]) for s in state]
         order = range(int(ends[row]))
         for step in reversed(order) if back else order:
             given_x = w @ x[step, row] + outer

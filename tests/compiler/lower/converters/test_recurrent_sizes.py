@@ -13,6 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 from heterocc.compiler import compile_model
 from heterocc.runtime import load
 from tests.compiler.lower.converters.recurrent_reference import outputs_of
+from tests.reference import reference_session
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 WIDTH = 5
@@ -64,6 +65,26 @@ def test_a_layer_of_dynamic_length_and_batch_computes_what_onnx_defines(case: st
         wanted = outputs_of(kind, {**weights, **feed}, {**attributes, "hidden_size": hidden})
         for ours, exact in zip(found, wanted, strict=True):
             np.testing.assert_allclose(ours, exact, rtol=0, atol=5e-6, err_msg=f"{steps} steps, batch {batch}")
+
+
+@pytest.mark.parametrize("lengths", [False, True])
+def test_a_sequence_without_steps_ends_with_zeros(lengths: bool, tmp_path: Path) -> None:
+    """As in ONNX Runtime, whatever the state it begins with."""
+    rng = np.random.default_rng(3)
+    weights = {"W": rng.standard_normal((1, 4, WIDTH)), "R": rng.standard_normal((1, 4, 4))}
+    optional = ("initial_h", *(["sequence_lens"] if lengths else []))
+    made = layer("RNN", 4, {}, {name: w.astype(np.float32) for name, w in weights.items()}, optional)
+    if not lengths:
+        made.graph.node[0].output[0] = ""
+        del made.graph.output[0]
+    compile_model(made, tmp_path / "m.hcb", devices="CPU", measure=False)
+    feed = inputs(rng, 4, {}, optional, 3 if lengths else 0, 2)
+    if lengths:
+        feed["sequence_lens"][1] = 0
+    found, wanted = load(tmp_path / "m.hcb").run(None, feed), reference_session(made).run(None, feed)
+    assert not found[-1][0, 1].any()
+    for ours, exact in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(ours, exact, rtol=0, atol=5e-6)
 
 
 def inputs(

@@ -100,11 +100,19 @@ def _sums(
 
 
 def _begin(given: Arguments, layer: Layer, state: tirx.Buffer) -> None:
-    """The states before the first step; columns of `state` behind the last one are zeros at all steps."""
+    """The states before the first step; columns of `state` behind the last one are zeros at all steps.
+
+    A sequence without steps ends with zeros, as in ONNX Runtime, whatever it begins with.
+    """
     zero = tirx.const(0, layer.dtype)
 
     def first(place: int, row: tirx.Expr, column: tirx.Expr) -> tirx.Expr:
-        return given.begin[place][row, column] if given.begin else zero
+        if not given.begin:
+            return zero
+        state = given.begin[place][row, column]
+        if given.lengths is None:
+            return state if layer.steps else tirx.Select(given.steps > number(0), state, zero)
+        return tirx.Select(given.lengths[row] > tirx.const(0, "int32"), state, zero)
 
     for place, target in enumerate(given.last[1:], 1):
         _copy(given.batch, layer.hidden, partial(first, place), target)
