@@ -97,34 +97,9 @@ class Core:
     row_bytes: int = 1 << 20
     """The time of sums, over the modelled one, of tiles that read more bytes for a row of outputs."""
 
-    far_points: float = 1.0
-    point_bytes: int = 48 << 10
-    """The same of 1x1 whose tile reads more, which does not stay in a first-level cache until the next one: no other
-    tap reads the lines of an input channel again."""
-
-    blocked_points: bool = False
-    """Whether 1x1 with vectors along channels is computed in blocks of input channels: a Zen 4 takes 1.01 to 1.04 times
-    as long with them."""
-
-    near_bytes: int = 34 << 10
-    tile_bytes: int = 20 << 10
-    """The limits on what all tiles read of a block of a small map, most of which the first-level cache holds, and on
-    what one tile reads of a larger map, most of which the next one finds there."""
-
-    block_terms: int = 48
-    """The least terms of a block: the sums of fewer would mostly be loaded and stored."""
-
-    block_pixels: int = 224
-    """The limit on pixels of a chunk in blocks, if there are several rows."""
-
-    weight_bytes: int = 40 << 10
-    """The share of a block's weights at several taps, whose inputs are few enough to come from a second-level cache."""
-
-    sum_bytes: int = 256 << 10
-    """The limit on sums that are kept from block to block, in a second-level cache."""
-
-    inside: float = 0.9
-    """The share of taps inside the input up to which those outside are left out, for tiles of a row."""
+    block_bytes: int = 0
+    """What tiles with vectors along channels may read of a block of input channels, to stay in a first-level cache; 0
+    for no blocks: a Zen 4 takes 1.01 to 1.26 times as long with them."""
 
     filtered_channels: int = 6
     """The least output channels that share transformed inputs: of 3 a Zen 4 took 1.3 times as long."""
@@ -168,10 +143,7 @@ AVX512 = Core(
     filter_weights={2: 32.0, 4: 4.4},
     corrections={
         "product": 1.055,
-        "pixels": 1.06,
-        "blocks of inputs": 1.26,
-        "copied rows": 1.02,
-        "rows in place": 1.08,
+        "channels": 1.03,
         "filtering": 1.05,
         "planes": 0.5,
     },
@@ -194,18 +166,13 @@ AVX2 = Core(
     hoisted=4,
     plane_sums=6,
     second_cache=540 << 10,
-    far_points=1.3,
-    weight_bytes=18 << 10,
-    sum_bytes=160 << 10,
-    blocked_points=True,
+    block_bytes=20 << 10,
     filter_inputs={2: 80.0, 4: 110.0},
     filter_outputs=AVX512.filter_outputs,
     filter_weights={2: 64.0, 4: 4.4},
     corrections={
         "product": 1.04,
-        "pixels": 1.03,
-        "copied rows": 0.985,
-        "rows in place": 0.94,
+        "channels": 1.015,
         "filtering": 0.98,
         "planes": 0.5,
     },

@@ -231,7 +231,6 @@ def product_tile(
     loaded: Callable[[int, Any], tirx.Expr | Sequence[tirx.Expr]],
     walk: Walk = in_turn,
     edge: int = 0,
-    among: Callable[[Any], Sequence[range]] | None = None,
     begin: Callable[[tirx.Expr, int], tirx.Expr] | None = None,
     kind: Term = FLOATS,
 ) -> Sequence[tirx.Buffer]:
@@ -240,8 +239,7 @@ def product_tile(
     `factor(row, term)` is a number of the kind of terms, `loaded(column, term)` a vector, for each term that
     `walk(terms, step)` calls `step` with. The last column has vectors of `edge` lanes if that is not
     zero. Few accumulators are kept several times, for terms in turn, because the next sum has to wait for the last.
-    `among(term)` are the rows that have a term, all of them by default. `begin(row, column)` is the vector to which the
-    products are added, by default of zeros.
+    `begin(row, column)` is the vector to which the products are added, by default of zeros.
     """
     chains = 1
     most = isa.registers - HELD_TERMS  # LLVM loads the vectors of several terms at once, and would store sums for them
@@ -258,14 +256,12 @@ def product_tile(
 
     def step(term: Any, number: int) -> None:
         # Broadcasts outside and vectors inside: the other order keeps all broadcasts live and spills.
-        for some in (range(rows),) if among is None else among(term):
-            with loop(len(some), "unroll") as number_of:
-                row = number_of + index(some.start) if some.start else number_of
-                one = factor(row, term)
-                for column, (buffer, lanes) in enumerate(zip(sums[number % chains], widths, strict=True)):
-                    place = row * index(lanes)
-                    total = vector(buffer, place, lanes)
-                    put(buffer, kind.add(total, one, loaded(column, term)), place, lanes)
+        with loop(rows, "unroll") as row:
+            one = factor(row, term)
+            for column, (buffer, lanes) in enumerate(zip(sums[number % chains], widths, strict=True)):
+                place = row * index(lanes)
+                total = vector(buffer, place, lanes)
+                put(buffer, kind.add(total, one, loaded(column, term)), place, lanes)
 
     walk(terms, step)
     for chain in sums[1:]:

@@ -13,7 +13,7 @@ from tvm import tirx
 from heterocc.compiler.lower.cpu.generate.bfloat.bfloat_product import propose_paired_product
 from heterocc.compiler.lower.cpu.generate.bfloat.direct import propose_paired_direct
 from heterocc.compiler.lower.cpu.generate.candidates import Done, Form, written_best
-from heterocc.compiler.lower.cpu.generate.convolution.channel_forms import propose_channels
+from heterocc.compiler.lower.cpu.generate.convolution.channel_tiles import propose_channels
 from heterocc.compiler.lower.cpu.generate.convolution.depthwise import propose_planes
 from heterocc.compiler.lower.cpu.generate.convolution.direct import propose_direct
 from heterocc.compiler.lower.cpu.generate.convolution.filtering.winograd import propose_winograd

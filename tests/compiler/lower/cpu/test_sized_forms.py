@@ -165,18 +165,6 @@ def test_few_rows_have_a_size_of_tile_each_only_if_the_weights_are_far(size: int
         assert [run.size for run in writer.row_runs] == sizes
 
 
-@pytest.mark.parametrize(("channels", "expected"), [(3, False), (64, True)])
-def test_a_small_first_layer_has_no_form_for_few_pixels(channels: int, expected: bool) -> None:
-    nodes = [_N("Conv", ["x", "w"], ["y"], pads=[1] * 4, strides=[2] * 2)]
-    module = _kernels(nodes, {"x": ("n", channels, "m", "k")}, {"w": np.ones((64, channels, 3, 3), np.float32)})
-    function, isa = module.mod[module.kernels[0].symbol], isa_of(target_of(AVX512))
-    with assuming(dims_of(function)):
-        kernel = read_kernel(function, {1})
-        convolution = None if kernel is None else find_planes(kernel)
-        assert kernel is not None and convolution is not None
-        assert (DirectWriter(kernel, convolution, isa)._few_pixels() is not None) == expected
-
-
 def test_weights_of_few_taps_are_read_once_for_a_plane_of_any_size() -> None:
     """Not again for each tile: once in the code for rows of at most a vector, and once in that for longer ones."""
     nodes = [_N("Conv", ["x", "w"], ["y"], pads=[1] * 4, group=8)]
@@ -264,7 +252,7 @@ def test_maps_of_a_few_pixels_in_a_batch_of_any_size_have_vectors_along_channels
     function, isa = module.mod[module.kernels[0].symbol], isa_of(target_of(mcpu))
     with assuming(dims_of(function)) as found:
         kernel = read_kernel(function, {1})
-        assert candidates(kernel, FORMS, isa)[0].form in ("copied rows", "rows in place", "blocks of inputs")
+        assert candidates(kernel, FORMS, isa)[0].form == "channels"
         assert generate(function, {1}, isa) is not None
     assert not found.guards
 

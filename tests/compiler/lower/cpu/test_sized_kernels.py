@@ -380,12 +380,11 @@ def test_every_number_of_few_frames_is_right() -> None:
 
 
 def test_every_number_of_few_pixels_is_right() -> None:
-    """Their tiles have 12, 8, 4 and 1 pixels; of maps of one row or column, rows or columns of taps are left out."""
-    for pixels in (*range(1, 26), 32, 33):
+    """Lines of up to four places, with what lies between rows, have vectors along channels."""
+    for pixels in (1, 2, 3, 4, 5, 17):
         kernel("convolution of small maps")({"n": 1, "m": 2 * pixels - 1, "k": 1})
         kernel("convolution of small maps")({"n": 2, "m": 2, "k": 2 * pixels})
-        kernel("convolution of one dimension")({"n": 1, "m": pixels, "k": 1})
-    for side in range(1, 17):
+    for side in (1, 2, 3, 4, 16):
         kernel("convolution of small maps")({"n": 1, "m": side, "k": side})
 
 

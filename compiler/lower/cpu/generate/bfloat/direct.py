@@ -43,8 +43,6 @@ def propose_paired_direct(kernel: Kernel, isa: Isa) -> Iterator[Candidate]:
 class _Writer(DirectWriter):
     """A generator of a convolution of pairs of channels."""
 
-    has_pieces = False
-
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.packing = self.packing.in_pairs(self.conv.taps)

@@ -5,10 +5,9 @@ candidate with a time of its own (see `generate/__init__.py`):
 
 - `direct.py`: vectors along pixels. `copied_rows.py` says for which rows, `padded.py` copies those with zeros beside
   them, and with masks those of any length;
-- vectors along channels, in tiles of pixels: a schedule says where inputs are read and in which order sums are computed
-  (`channel_forms.py` proposes schedules, `channel_tiling.py` has their tiles and time, `channel_tiles.py` their code).
-  Rows in place have only the taps that are not in the padding (`taps_inside.py`), others are copied (`dense_rows.py`),
-  or sums are kept between blocks of input channels (decision 54);
+- `channel_tiles.py`: vectors along channels, in tiles of the pixels of a row (`channel_tiling.py` has their sizes and
+  time). Rows without padding are read where they are, others are copied (`dense_rows.py`), and rows of taps in the
+  padding are left out (`taps_inside.py`). Sums are kept between blocks of input channels (decision 54);
 - `filtering/`: 3x3 by minimal filtering;
 - `planes.py`: windows over planes, depthwise ones (`depthwise.py`) and pooling (`pooling.py`; `divisors.py`: the
   divisors of means at a border). Tiles of fixed sizes (`plane_parts.py`) are written for their places at the borders

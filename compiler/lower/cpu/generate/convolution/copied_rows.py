@@ -83,9 +83,6 @@ class CopiedRows:
 
     kind: Term
 
-    has_pieces = False
-    """Whether the generator computes a row of any length in pieces."""
-
     def __init__(self, kernel: Kernel, given: Convolution, isa: Isa) -> None:
         isa = isa.of(kernel.dtype)
         self.kernel, self.given = kernel, given
@@ -121,7 +118,7 @@ class CopiedRows:
         """
         rows, columns = self.given.rows, self.given.columns
         one = is_number(rows.places) and rows.places == rows.taps == 1
-        if not one or not self.has_pieces or not takes_masked_rows(columns, isa):
+        if not one or not takes_masked_rows(columns, isa):
             return 1
         held = isa.core.copy_bytes // (4 * self.given.inputs * len(columns.phases) * isa.lanes)
         vectors = -(-columns.places // isa.lanes)

@@ -10,12 +10,9 @@ from dataclasses import replace
 
 from tvm import tirx
 
-from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.convolution.copied_rows import CopiedRows
 from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, Window
-from heterocc.compiler.lower.cpu.generate.convolution.taps_inside import Term
 from heterocc.compiler.lower.cpu.generate.isa import Isa
-from heterocc.compiler.lower.cpu.generate.places import index
 from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.sizes import typical
 
@@ -27,16 +24,16 @@ ROW_CYCLES = 12.0
 
 
 class DenseRows(CopiedRows):
-    """Copies of the rows that chunks of output rows read: of `rows` each, or of as many as is best."""
+    """Copies of the rows that chunks of output rows read, of as many as is best."""
 
-    def __init__(self, kernel: Kernel, conv: Convolution, isa: Isa, rows: int | None = None) -> None:
-        self._widest, self._given = isa.lanes, rows
+    def __init__(self, kernel: Kernel, conv: Convolution, isa: Isa) -> None:
+        self._widest = isa.lanes
         super().__init__(kernel, conv, isa)
 
     @property
-    def numbers(self) -> int:
-        """The copied numbers of a channel, for a chunk."""
-        return len(self.conv.rows.phases) * self.plane
+    def length(self) -> int:
+        """The numbers of a copy; the last vector of a row may exceed it."""
+        return self.conv.inputs * len(self.conv.rows.phases) * self.plane + self._widest
 
     @property
     def masked(self) -> bool:
@@ -51,9 +48,6 @@ class DenseRows(CopiedRows):
     @property
     def _reads_beyond(self) -> bool:
         return False  # pixels are read one by one
-
-    def _best_rows(self, most: int) -> int:
-        return self._given or super()._best_rows(most)
 
     @property
     def again(self) -> float:
@@ -75,10 +69,6 @@ class DenseRows(CopiedRows):
         vectors = -(-typical(self.pitch) // self._widest)
         return self._copied_lines(rows) * (VECTOR_CYCLES * vectors + ROW_CYCLES)
 
-    def memory(self, channels: int) -> tirx.Buffer:
-        """Memory for the copies of so many channels; the last vector of a row may exceed it."""
-        return emit.scratch(channels * self.numbers + self._widest)
-
-    def start(self, channel: tirx.Expr, line: tirx.Expr, term: Term) -> tirx.Expr:
-        """The place in the copy of what the first output of a row of the chunk reads of a channel for a term."""
-        return self.place(channel, term.row, 0, line) + term.tap * index(self.conv.columns.dilation)
+    def start(self, line: tirx.Expr, channel: tirx.Expr, tap_row: tirx.Expr) -> tirx.Expr:
+        """The place in the copy of what the first output of a row of the chunk reads of a channel at a row's tap 0."""
+        return self.place(channel, tap_row, 0, line)

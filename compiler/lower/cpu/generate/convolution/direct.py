@@ -15,16 +15,18 @@ from tvm import tirx
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.candidates import Candidate
 from heterocc.compiler.lower.cpu.generate.convolution.copied_rows import MOST_UNROLLED, CopiedRows, is_one_chunk
-from heterocc.compiler.lower.cpu.generate.convolution.few_pixels import FewPixels, filling
 from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, find_planes
-from heterocc.compiler.lower.cpu.generate.emit import Arguments, Step
+from heterocc.compiler.lower.cpu.generate.convolution.row_taps import HERE, MOST_IN_ROW, along_row
+from heterocc.compiler.lower.cpu.generate.emit import Arguments, Step, Walk
 from heterocc.compiler.lower.cpu.generate.epilogue import can_store, store_tile, store_vectors
 from heterocc.compiler.lower.cpu.generate.fetch import LINE, fetching, written_forms
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.masked import can_mask, store_row
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.places import Axis, Place, at, index
+from heterocc.compiler.lower.cpu.generate.products.few_columns import of_columns, put_rows, weight_vector
 from heterocc.compiler.lower.cpu.generate.read import Kernel
+from heterocc.compiler.lower.cpu.generate.terms import FLOATS
 from heterocc.compiler.lower.cpu.generate.tiles import (
     Run,
     pick_tile,
@@ -35,11 +37,9 @@ from heterocc.compiler.lower.cpu.generate.tiles import (
 )
 from heterocc.compiler.lower.cpu.sizes import is_number, typical
 
-MOST_IN_ROW = 16
-"""The limit on unrolled taps of a row: the code of more would not stay in the first-level cache."""
-
-MOST_IN_STRIDES = 64
-"""The limit on unrolled taps of a row by a stride: LLVM takes minutes for hundreds."""
+MORE_PLACES = 8
+"""The most places of a line, whose number is known only at run time, that have vectors along channels: two sizes of
+tiles have code, of a few and of so many."""
 
 POINT_TIME = 1.06
 """The time of 1x1 over the modelled one if sums are stored through a line, because rows do not fill vectors: of 64 to
@@ -61,8 +61,6 @@ def propose_direct(kernel: Kernel, isa: Isa) -> Iterator[Candidate]:
 _Term = tuple[tirx.Expr, tirx.Expr, int, tuple[tirx.Expr, tirx.Expr]]
 """An input channel, a row of taps, a tap of it, and how many taps and places in the copy the one meant is behind it."""
 
-_HERE = index(0), index(0)
-
 Sums = Callable[[tirx.Expr, int], Sequence[tirx.Buffer]]
 PlaceOf = Callable[[tirx.Expr, tirx.Expr, tirx.Expr], Place]
 
@@ -70,16 +68,13 @@ PlaceOf = Callable[[tirx.Expr, tirx.Expr, tirx.Expr], Place]
 class DirectWriter(CopiedRows):
     """A generator of a convolution: for each chunk of output rows, all tiles of output channels."""
 
-    has_pieces = True
-
     def __init__(self, kernel: Kernel, conv: Convolution, isa: Isa) -> None:
         super().__init__(kernel, conv, isa)
         spared = replace(self.isa, registers=self.isa.registers - self.isa.core.spare)
-        fixed = is_number(self.vectors)
         tall, wide = (
             pick_tile(conv.outputs, self.vectors, spared)
-            if fixed
-            else tile_of_any_number(conv.outputs, filling(conv.outputs, spared))
+            if is_number(self.vectors)
+            else tile_of_any_number(conv.outputs, spared)
         )
         # Two threads get as many tiles each, if they share one chunk.
         multiple = 2 if is_one_chunk(conv, self.usual_rows) and typical(conv.work) >= emit.PARALLEL_WORK else 1
@@ -115,20 +110,7 @@ class DirectWriter(CopiedRows):
         return vector_runs(self.vectors, self._wide)
 
     def write(self, arguments: Arguments) -> None:
-        """Write the kernel's body; maps of any size have code of their own for few pixels."""
-        few = self._few_pixels()
-        if few is None:
-            self._write_rows(arguments)
-        else:
-            pays = few.pays(self._vectors(self.conv.rows.places))
-            emit.either(pays, lambda: few.write(arguments), lambda: self._write_rows(arguments))
-
-    def _few_pixels(self) -> FewPixels | None:
-        """The generator of the code for few pixels, if there is such code."""
-        fits = FewPixels.fits(self.kernel, self.given, self.isa, self.channel_runs)
-        return FewPixels(self.kernel, self.given, self.isa, self.packing) if fits and not self.packing.pairs else None
-
-    def _write_rows(self, arguments: Arguments) -> None:
+        """Write the kernel's body."""
         tiles = sum(r.count for r in self.channel_runs)
         most = max(r.size for r in self.channel_runs) * self.vectors  # of any chunk
 
@@ -168,7 +150,11 @@ class DirectWriter(CopiedRows):
         if buffers[1] is None:
             self._store_rows(arguments, run, sums, place)
         else:
-            self._store_line(arguments, run, buffers[1], sums, place)
+
+            def few(count: int) -> tirx.Buffer:
+                return self._few_sums(arguments, buffers[0], run, (group, first), count)
+
+            self._store_line(arguments, run, buffers[1], sums, few, place)
 
     def place_of(self, image: tirx.Expr, channel: tirx.Expr, row: tirx.Expr, column: tirx.Expr) -> Place:
         """The place of an output."""
@@ -250,20 +236,32 @@ class DirectWriter(CopiedRows):
         run: Run,
         line_: tirx.Buffer,
         sums: Sums,
+        few: Callable[[int], tirx.Buffer],
         place: PlaceOf,
     ) -> None:
         """All rows as one line to a buffer, and from there row by row."""
         lanes = self.isa.lanes
         pitch = self.vectors * lanes
-        for vectors in self.vector_runs:
-            with emit.loop(vectors.count) as number:
-                start = (index(vectors.start) + number * index(vectors.size)) * index(lanes)
-                self._fetch(arguments, run.size, place, (index(0), start, vectors.size))
-                tile = sums(start, vectors.size)
-                with emit.loop(run.size, "unroll") as row:
-                    for column, buffer in enumerate(tile):
-                        to = row * index(pitch) + start + index(column * lanes)
-                        emit.put(line_, emit.vector(buffer, row * index(lanes), lanes), to, lanes)
+
+        def in_vectors() -> None:
+            for vectors in self.vector_runs:
+                with emit.loop(vectors.count) as number:
+                    start = (index(vectors.start) + number * index(vectors.size)) * index(lanes)
+                    self._fetch(arguments, run.size, place, (index(0), start, vectors.size))
+                    tile = sums(start, vectors.size)
+                    with emit.loop(run.size, "unroll") as row:
+                        for column, buffer in enumerate(tile):
+                            to = row * index(pitch) + start + index(column * lanes)
+                            emit.put(line_, emit.vector(buffer, row * index(lanes), lanes), to, lanes)
+
+        def of_few(count: int) -> None:
+            put_rows(line_, few(count), (run.size, count), self.isa, lambda row: row * index(pitch))
+
+        if not is_number(self.vectors) and self.isa.has_masks and run.size <= lanes and self.kind is FLOATS:
+            length = (self.rows - 1) * self.pitch + self.conv.columns.places
+            of_columns(length, of_few, lambda: of_columns(length, of_few, in_vectors, MORE_PLACES))
+        else:
+            in_vectors()
         places = self.conv.columns.places
         columns = Axis((self.conv.loops[-1],), (places,))
         masked = not is_number(places) and self.isa.has_masks and can_mask(self.kernel, columns)
@@ -298,9 +296,49 @@ class DirectWriter(CopiedRows):
         fetch: Callable[[tirx.Expr], None],
     ) -> list[tirx.Buffer]:
         """The sums of a register tile: channels of `run` from `channel`, vectors from `columns`."""
-        conv, lanes = self.conv, self.isa.lanes
-        group, first = channel
-        start, vectors = columns
+        lanes, (start, vectors) = self.isa.lanes, columns
+        weights, number_of = self._weights(arguments, run, channel)
+
+        def broadcast(row: tirx.Expr, term: _Term) -> tirx.Expr:
+            return weights[number_of(term) + row]
+
+        def loaded(column: int, term: _Term) -> tirx.Expr:
+            return emit.vector(copied, self._begin(term) + start + index(column * lanes), lanes)
+
+        walk = self._walk(weights, run, number_of, fetch)
+        terms = self.inputs * self.conv.taps
+        return list(emit.product_tile(run.size, vectors, terms, self.isa, broadcast, loaded, walk, kind=self.kind))
+
+    def _few_sums(
+        self,
+        arguments: Arguments,
+        copied: tirx.Buffer,
+        run: Run,
+        channel: tuple[tirx.Expr, tirx.Expr],
+        count: int,
+    ) -> tirx.Buffer:
+        """The sums of a line of a few places, of each a vector along the channels of `run`."""
+        weights, number_of = self._weights(arguments, run, channel)
+
+        def number(place: tirx.Expr, term: _Term) -> tirx.Expr:
+            return copied[self._begin(term) + place]
+
+        def weight(_: int, term: _Term) -> tirx.Expr:
+            return weight_vector(weights, number_of(term), run.size, self.isa)
+
+        walk, terms = self._walk(weights, run, number_of, lambda _: None), self.inputs * self.conv.taps
+        return emit.product_tile(count, 1, terms, self.isa.narrowed(run.size), number, weight, walk)[0]
+
+    def _begin(self, term: _Term) -> tirx.Expr:
+        """The place in the copies of what the first place of a line reads for a term."""
+        input_, tap_row, tap, further = term
+        return self.place(input_, tap_row, tap, index(0)) + further[1]
+
+    def _weights(
+        self, arguments: Arguments, run: Run, channel: tuple[tirx.Expr, tirx.Expr]
+    ) -> tuple[tirx.Buffer, Callable[[_Term], tirx.Expr]]:
+        """The weights, and the place of the first one of a term for the channels of `run` from `channel`."""
+        conv, (group, first) = self.conv, channel
         weights = arguments.flat(self.kernel.function.params[conv.weight])
         base = group * index(self.packing.block) + first * index(self.packing.steps)
 
@@ -309,60 +347,32 @@ class DirectWriter(CopiedRows):
             number = (input_ * index(conv.rows.taps) + tap_row) * index(conv.columns.taps) + index(tap) + further[0]
             return base + number * index(run.size)
 
+        return weights, number_of
+
+    def _walk(
+        self,
+        weights: tirx.Buffer,
+        run: Run,
+        number_of: Callable[[_Term], tirx.Expr],
+        fetch: Callable[[tirx.Expr], None],
+    ) -> Walk:
+        """Calls a step for all terms, and `fetch` for each input channel of several taps."""
+        conv = self.conv
+
         def walk(_terms: int, step: Step) -> None:
             if 4 * self.packing.size > self.isa.core.far_bytes and not is_number(self.vectors):
                 step = fetching(step, weights, run.size, number_of)
             if conv.taps == 1:
-                emit.in_turn(self.inputs, lambda input_, number: step((input_, index(0), 0, _HERE), number))
+                emit.in_turn(self.inputs, lambda input_, number: step((input_, index(0), 0, HERE), number))
                 return
             if conv.columns.taps == 1 and conv.rows.taps <= MOST_UNROLLED:
                 with emit.loop(self.inputs) as input_:
                     for row in range(conv.rows.taps):
-                        step((input_, index(row), 0, _HERE), row)
+                        step((input_, index(row), 0, HERE), row)
                 return
             with emit.loop(self.inputs) as input_:
                 fetch(input_)
                 with emit.loop(conv.rows.taps) as row:
-                    self._along_row(lambda tap, further, number: step((input_, row, tap, further), number))
+                    along_row(self.copied, self.plane, lambda tap, on, number: step((input_, row, tap, on), number))
 
-        def broadcast(row: tirx.Expr, term: _Term) -> tirx.Expr:
-            return weights[number_of(term) + row]
-
-        def loaded(column: int, term: _Term) -> tirx.Expr:
-            input_, tap_row, tap, further = term
-            begin = self.place(input_, tap_row, tap, index(0)) + further[1]
-            return emit.vector(copied, begin + start + index(column * lanes), lanes)
-
-        terms = self.inputs * conv.taps
-        return list(emit.product_tile(run.size, vectors, terms, self.isa, broadcast, loaded, walk, kind=self.kind))
-
-    def _along_row(self, step: Callable[[int, tuple[tirx.Expr, tirx.Expr], int], None]) -> None:
-        """Call `step` for the taps of a row, with a tap, how far the one meant is behind it, and a number.
-
-        Long rows are loops. By a stride, taps are in the copies of its phases: `stride` taps on, one place further.
-        """
-        columns = self.copied
-        taps, stride = columns.taps, columns.stride
-
-        def loops(first: int, count: int, before: tuple[tirx.Expr, tirx.Expr], each: int, places: int) -> None:
-            """Loops over groups of `each` taps, in which the next group is `places` further."""
-            whole = count // each if count > each else 0
-            if whole:
-                with emit.loop(whole) as part:
-                    further = before[0] + part * index(each), before[1] + part * index(places)
-                    for tap in range(each):
-                        step(first + tap, further, tap)
-            for tap in range(whole * each, count):
-                step(first + tap, before, tap)
-
-        if stride == 1:
-            loops(0, taps, _HERE, MOST_IN_ROW, MOST_IN_ROW * columns.dilation)
-        elif columns.dilation > 1 or taps <= MOST_IN_STRIDES:
-            loops(0, taps, _HERE, taps, 0)
-        elif stride <= MOST_IN_ROW:
-            several = -(-MOST_IN_ROW // stride)
-            loops(0, taps, _HERE, several * stride, several)
-        else:
-            with emit.loop(taps // stride) as turn:
-                loops(0, stride, (turn * index(stride), turn), MOST_IN_ROW, MOST_IN_ROW * self.plane)
-            loops(taps - taps % stride, taps % stride, _HERE, MOST_IN_ROW, MOST_IN_ROW * self.plane)
+        return walk

@@ -33,9 +33,9 @@ def weight_vector(weights: tirx.Buffer, start: tirx.Expr, size: int, isa: Isa) -
     return masked_vector(weights, start, lanes, mask(index(0), lanes, size))
 
 
-def of_columns(length: int, few: Callable[[int], None], many: Callable[[], None]) -> None:
-    """Write `few(count)` for a length of a few columns, and `many()` for a larger one."""
-    emit.either(index(length) <= index(FEW), lambda: few(FEW), many)
+def of_columns(length: int, few: Callable[[int], None], many: Callable[[], None], most: int = FEW) -> None:
+    """Write `few(most)` for a length of a few columns, and `many()` for a larger one."""
+    emit.either(index(length) <= index(most), lambda: few(most), many)
 
 
 def put_rows(

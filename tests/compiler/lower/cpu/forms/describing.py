@@ -12,12 +12,12 @@ from heterocc.compiler.lower.cpu.generate.tiles import Run
 from heterocc.compiler.lower.cpu.sizes import is_number
 
 FIELDS = {
-    "schedule": "form",
     "isa": "lanes",
     "channel_runs": "channels",
     "row_runs": "rows",
     "row_parts": "rows",
     "tiles": "pixels",
+    "pixel_runs": "pixels",
     "vector_runs": "vectors",
     "column_runs": "vectors",
     "column_parts": "vectors",

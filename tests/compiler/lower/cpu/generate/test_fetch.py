@@ -12,13 +12,12 @@ from tvm import tirx
 
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.convolution import direct
+from heterocc.compiler.lower.cpu.generate.convolution.channel_tiles import propose_channels
 from heterocc.compiler.lower.cpu.generate.emit import UNROLL
 from heterocc.compiler.lower.cpu.generate.fetch import LINE, Shared, fetching_next
 from heterocc.compiler.lower.cpu.generate.places import index
 from heterocc.compiler.lower.cpu.generate.products import product_reads
 from tests.compiler.lower.cpu.generate.convolution.test_convolution import Case, check
-from tests.compiler.lower.cpu.generate.convolution.test_input_blocks import pointwise, propose_blocks
-from tests.compiler.lower.cpu.generate.convolution.test_row_tiles import only
 from tests.compiler.lower.cpu.generate.generated import (
     Generated,
     assert_near,
@@ -26,6 +25,12 @@ from tests.compiler.lower.cpu.generate.generated import (
     target_of,
     with_core,
 )
+
+
+def pointwise(*size: int, inputs: int, outputs: int, groups: int = 1) -> Case:
+    """A 1x1 convolution."""
+    ones, zeros = (1,) * len(size), (0,) * len(size)
+    return Case(1, groups, inputs, outputs, size, ones, ones, ones, zeros, zeros)
 
 
 @pytest.mark.parametrize(("count", "terms", "width"), [(1, 8, 48), (16, 768, 48), (7, 37, 16), (3, 5, 64), (40, 9, 8)])
@@ -69,8 +74,10 @@ def test_products_that_prefetch_weights_agree(cpu: str, vectors: bool) -> None:
 
 
 @pytest.mark.parametrize("cpu", runnable())
-def test_input_blocks_that_prefetch_weights_agree(cpu: str) -> None:
-    assert check(cpu, pointwise(5, 7, inputs=21, outputs=48, groups=2), (propose_blocks,), fetched_weights=0)
+@pytest.mark.parametrize(("inputs", "block_bytes"), [(21, 0), (192, 1 << 14)], ids=["one block", "blocks"])
+def test_tiles_along_channels_that_prefetch_weights_agree(cpu: str, inputs: int, block_bytes: int) -> None:
+    case = pointwise(5, 7, inputs=inputs, outputs=48, groups=2)
+    assert check(cpu, case, (propose_channels,), fetched_weights=0, block_bytes=block_bytes)
 
 
 @pytest.mark.parametrize("cpu", runnable())
@@ -127,27 +134,6 @@ def test_maps_read_in_strips_or_copied_fetch_the_next_ones_and_agree(
         core = {"fetched_bytes": bytes_, "fetched_map": bytes_}
         fetched.append(fetched_in(lambda core=core: check(cpu, case, **core), monkeypatch))
     assert fetched[0] < fetched[1]
-
-
-@pytest.mark.parametrize("cpu", runnable())
-@pytest.mark.parametrize("size", [(14, 14), (197,)], ids=["rows of pixels", "one row"])
-def test_input_blocks_fetch_the_next_pixels_and_agree(
-    cpu: str, size: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With enough work the pixels of a map are divided into rows, for threads."""
-    case = pointwise(*size, inputs=29, outputs=48)
-    for bytes_, fetches in ((1 << 30, 0), (0, 1)):
-        fetched = fetched_in(lambda n=bytes_: check(cpu, case, (propose_blocks,), fetched_bytes=n), monkeypatch)
-        assert bool(fetched) == bool(fetches)
-
-
-@pytest.mark.parametrize("cpu", runnable())
-def test_strided_convolutions_fetch_the_next_row_and_agree(cpu: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    case = Case(1, 1, 21, 48, (13, 15), (1, 1), (2, 2), (1, 1), (0, 0), (0, 0))
-    forms = (only(0),)  # in place
-    for bytes_, fetches in ((1 << 30, 0), (0, 1)):
-        fetched = fetched_in(lambda n=bytes_: check(cpu, case, forms, fetched_bytes=n), monkeypatch)
-        assert bool(fetched) == bool(fetches)
 
 
 @pytest.mark.parametrize("cpu", runnable())

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from heterocc.compiler.lower.cpu.generate.convolution.direct import propose_direct
 from heterocc.compiler.lower.cpu.generate.convolution.filtering.winograd import propose_winograd
+from tests.compiler.lower.cpu.generate.convolution.test_channels import choosing
 from tests.compiler.lower.cpu.generate.convolution.test_convolution import Case, check
-from tests.compiler.lower.cpu.generate.convolution.test_row_tiles import choosing
 from tests.compiler.lower.cpu.generate.generated import runnable
 from tests.few_examples import few
 
@@ -58,4 +58,4 @@ def test_filtering_is_chosen_by_its_model() -> None:
     threes, ones = (3, 3, 3), (1, 1, 1)
     assert check(runnable()[0], Case(1, 1, 16, 32, (3, 14, 14), threes, ones, ones, ones, ones), forms)
     assert check(runnable()[0], Case(1, 1, 16, 32, (3, 14, 14), threes, (1, 2, 2), ones, ones, ones), forms)
-    assert names == ["filtering", "direct"]
+    assert names == ["filtering of 2x2", "direct"]

@@ -25,9 +25,9 @@ from heterocc.compiler.lower.cpu.generate.generate import FORMS
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.runtime import load
+from tests.compiler.lower.cpu.generate.convolution.test_channels import choosing
 from tests.compiler.lower.cpu.generate.convolution.test_convolution import Case, reference
 from tests.compiler.lower.cpu.generate.convolution.test_convolution import check as checked
-from tests.compiler.lower.cpu.generate.convolution.test_row_tiles import choosing
 from tests.compiler.lower.cpu.generate.generated import (
     ARM,
     Generated,
@@ -252,7 +252,7 @@ def test_filtering_is_chosen_for_many_channels_and_not_for_few(
     names: list[str] = []
     every = Case(1, 1, inputs, outputs, (size, size), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1))
     assert checked(runnable()[0], every, [*map(choosing(names), FORMS)])
-    assert (names == ["filtering"]) == filtered
+    assert (names == ["filtering of 2x2"]) == filtered
 
 
 @pytest.mark.parametrize("size", [13, 27, pytest.param(55, marks=pytest.mark.slow)])
