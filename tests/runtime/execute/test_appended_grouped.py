@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -9,16 +10,20 @@ import ml_dtypes
 import numpy as np
 import onnx.parser
 import pytest
+from hypothesis import HealthCheck, given
+from hypothesis import strategies as st
 
 from heterocc.compiler import compile_model
 from heterocc.runtime import Session, load
+from tests.few_examples import few
 
 Array = np.ndarray[Any, Any]
 
 TEXT = """
 <ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>
-net (float[b, s, 32] q, float[b, s, 16] k, float[b, s, 16] v, float[b, 2, p, 8] keys, float[b, 2, p, 8] values,
-     int64[b, t] mask) => (float[b, s, 32] y, float[b, 2, t, 8] more_keys, float[b, 2, t, 8] more_values) {
+net (FLOAT[b, s, ALL] q, FLOAT[b, s, OWN] k, FLOAT[b, s, OWN] v, FLOAT[b, HEADS, p, SIZE] keys,
+     FLOAT[b, HEADS, p, SIZE] values, int64[b, t] mask)
+    => (FLOAT[b, s, ALL] y, FLOAT[b, HEADS, t, SIZE] more_keys, FLOAT[b, HEADS, t, SIZE] more_values) {
   axes = Constant<value_ints: ints = [1]>()
   one = Constant<value_int: int = 1>()
   counts = ReduceSum<keepdims=0>(mask, axes)
@@ -27,8 +32,8 @@ net (float[b, s, 32] q, float[b, s, 16] k, float[b, s, 16] v, float[b, 2, p, 8] 
   shape = Shape(mask)
   wide = Gather<axis=0>(shape, one)
   total = Cast<to=6>(wide)
-  y, more_keys, more_values = com.microsoft.GroupQueryAttention<num_heads=4, kv_num_heads=2>
-      (q, k, v, keys, values, lengths, total)
+  y, more_keys, more_values = com.microsoft.GroupQueryAttention
+      <num_heads=QUERIES, kv_num_heads=HEADS, local_window_size=WINDOW>(q, k, v, keys, values, lengths, total)
 }
 """
 STATE = {"keys": "more_keys", "values": "more_values"}
@@ -36,41 +41,62 @@ FLOAT32 = np.dtype(np.float32)
 HALVES = (np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16))
 
 
+@dataclass(frozen=True)
+class Form:
+    """So many queries of each of `heads` heads of keys, their size, the window (-1: none), and the type of all."""
+
+    heads: int = 2
+    queries: int = 2
+    size: int = 8
+    window: int = -1
+    dtype: np.dtype[Any] = FLOAT32
+
+    def model(self) -> onnx.ModelProto:
+        """One GroupQueryAttention whose lengths come from a mask."""
+        every = self.heads * self.queries
+        numbers = {"ALL": every * self.size, "OWN": self.heads * self.size, "QUERIES": every}
+        numbers |= {"HEADS": self.heads, "SIZE": self.size, "WINDOW": self.window}
+        text = TEXT.replace("FLOAT", {"float32": "float"}.get(self.dtype.name, self.dtype.name))
+        for name, number in numbers.items():
+            text = text.replace(name, str(number))
+        return onnx.parser.parse_model(text)
+
+    def attended(self, query: Array, keys: Array, values: Array, first: int) -> Array:
+        """The result for one item; `first` keys precede that of the first query."""
+        rows = query.shape[0]
+        apart = query.astype(np.float64).reshape(rows, -1, self.size)
+        found = np.zeros_like(apart)
+        for row, head in np.ndindex(found.shape[:2]):
+            stop, own = first + row + 1, head // self.queries
+            seen = slice(max(0, stop - self.window) if self.window > 0 else 0, stop)
+            scores = keys[own, seen].astype(np.float64) @ apart[row, head] / np.sqrt(self.size)
+            shares = np.exp(scores - scores.max())
+            found[row, head] = shares / shares.sum() @ values[own, seen].astype(np.float64)
+        return found.reshape(rows, -1)
+
+
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("grouped") / "m.hcb"
-    compile_model(onnx.parser.parse_model(TEXT), path, devices="CPU")
+    compile_model(Form().model(), path, devices="CPU")
     return path
-
-
-def attended(query: Array, keys: Array, values: Array, first: int) -> Array:
-    """The result for one item; `first` keys precede that of the first query."""
-    rows = query.shape[0]
-    apart = query.astype(np.float64).reshape(rows, 4, 8)
-    found = np.zeros((rows, 4, 8))
-    for row in range(rows):
-        for head in range(4):
-            seen = slice(first + row + 1)
-            scores = keys[head // 2, seen].astype(np.float64) @ apart[row, head] / np.sqrt(8)
-            shares = np.exp(scores - scores.max())
-            found[row, head] = shares / shares.sum() @ values[head // 2, seen]
-    return found.reshape(rows, 32)
 
 
 class Text:
     """A binding, beside the state that it should have."""
 
-    def __init__(self, session: Session, batch: int, dtype: np.dtype[Any] = FLOAT32) -> None:
+    def __init__(self, session: Session, batch: int, form: Form | None = None) -> None:
         self.binding = session.bind(state=STATE)
         self.rng = np.random.default_rng(batch)
-        self.dtype = dtype
-        self.state = {name: np.zeros((batch, 2, 0, 8), dtype) for name in STATE}
+        self.form = form or Form()
+        self.state = {name: self.empty(batch, 0) for name in STATE}
         self.first: dict[str, Array] = self.state
         self.batch = batch
 
     def add(self, new: int, short: int = 0) -> None:
         """Run on so many tokens, the second item of which begin `short` tokens before the end of its past."""
-        sizes = {"q": 32, "k": 16, "v": 16}
+        own = self.form.heads * self.form.size
+        sizes = {"q": own * self.form.queries, "k": own, "v": own}
         feed = {name: self.normal(self.batch, new, n) for name, n in sizes.items()}
         past = self.state["keys"].shape[2]
         total = past + new
@@ -84,16 +110,17 @@ class Text:
         found = self.binding.run({**feed, **self.first})["y"]
         self.first = {}
         wanted = {}
-        for name, given in (("keys", feed["k"]), ("values", feed["v"])):
-            rows = np.zeros((self.batch, 2, total, 8), self.dtype)
+        for name, added in (("keys", feed["k"]), ("values", feed["v"])):
+            rows = self.empty(self.batch, total)
             for item, start in enumerate(starts):
                 rows[item, :, :start] = self.state[name][item, :, :start]
-                rows[item, :, start : start + new] = given[item].reshape(new, 2, 8).swapaxes(0, 1)
+                rows[item, :, start : start + new] = added[item].reshape(new, -1, self.form.size).swapaxes(0, 1)
             wanted[name] = rows
         self.state = wanted
         for item, start in enumerate(starts):
-            right = attended(feed["q"][item], wanted["keys"][item], wanted["values"][item], start)
-            rounding = 1e-5 if self.dtype == FLOAT32 else float(ml_dtypes.finfo(self.dtype).eps)
+            right = self.form.attended(feed["q"][item], wanted["keys"][item], wanted["values"][item], start)
+            dtype = self.form.dtype
+            rounding = 1e-5 if dtype == FLOAT32 else float(ml_dtypes.finfo(dtype).eps)
             np.testing.assert_allclose(found[item].astype(np.float32), right, rtol=1e-4, atol=rounding)
         for name in STATE:
             np.testing.assert_array_equal(self.binding.state[name], wanted[name])
@@ -102,7 +129,11 @@ class Text:
 
     def normal(self, *shape: int) -> Array:
         """Drawn numbers of the text's type."""
-        return self.rng.standard_normal(shape, np.float32).astype(self.dtype)
+        return self.rng.standard_normal(shape, np.float32).astype(self.form.dtype)
+
+    def empty(self, batch: int, rows: int) -> Array:
+        """Zeros for so many rows of keys or values."""
+        return np.zeros((batch, self.form.heads, rows, self.form.size), self.form.dtype)
 
     def addresses(self) -> tuple[int, ...]:
         return tuple(array.ctypes.data for array in self.binding.state.values())
@@ -154,15 +185,44 @@ def test_heads_that_share_keys_are_rows_of_one_kernel_for_one_token(bundle: Path
 
 @pytest.mark.parametrize("dtype", HALVES, ids=str)
 def test_rows_of_16_bits_are_read_and_written_in_16_bits(tmp_path: Path, dtype: np.dtype[Any]) -> None:
-    compile_model(onnx.parser.parse_model(TEXT.replace("float[", f"{dtype}[")), tmp_path / "m.hcb", devices="CPU")
+    form = Form(dtype=dtype)
+    compile_model(form.model(), tmp_path / "m.hcb", devices="CPU")
     with load(tmp_path / "m.hcb", threads=1) as session:
-        text = Text(session, 1, dtype)
+        text = Text(session, 1, form)
         places = []
         for new in (40, 1, 2, *[1] * 20):  # more keys than a vector has lanes
             text.add(new)
             places.append(text.addresses())
         assert len(set(places)) <= 3  # memory for 40 tokens, then for 82
-        short = Text(session, 2, dtype)
+        short = Text(session, 2, form)
         for new in (3, 1, 1):
             short.add(new)
         short.add(1, short=2)
+
+
+@pytest.mark.slow
+@few(20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(
+    st.builds(
+        Form,
+        heads=st.integers(1, 3),
+        queries=st.integers(1, 9),
+        size=st.sampled_from([1, 6, 8, 16, 24, 64, 80]),
+        window=st.sampled_from([-1, -1, 1, 5, 33]),
+        dtype=st.sampled_from([FLOAT32, *HALVES]),
+    ),
+    st.sampled_from(["native", "x86-64-v3", "skylake-avx512", "x86-64"]),
+    st.integers(1, 2),
+    st.lists(st.integers(1, 70), min_size=1, max_size=3),
+)
+def test_drawn_texts_equal_float64(tmp_path: Path, form: Form, core: str, batch: int, more: list[int]) -> None:
+    properties = [] if core == "native" else [f"CPU.mcpu={core}"]
+    compile_model(
+        form.model(), tmp_path / "m.hcb", devices="CPU", properties=properties, cpu_variant=False, check=False
+    )
+    with load(tmp_path / "m.hcb", threads=1) as session:
+        text = Text(session, batch, form)
+        for number, new in enumerate((*more, 1, 1)):
+            text.add(new if batch == 1 or number == 0 else 1)
+        if batch > 1:
+            text.add(1, short=1)

@@ -10,11 +10,14 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from hypothesis import HealthCheck, given
+from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from heterocc.artifacts.errors import InputError
 from heterocc.compiler import compile_model
 from heterocc.runtime import load
+from tests.few_examples import few
 from tests.reference import reference_session
 
 Array = np.ndarray[Any, Any]
@@ -166,6 +169,31 @@ def test_every_rule_is_right_on_each_instruction_set(recurrence: Recurrence, cor
     _compare(recurrence, tmp_path, core, check=False)
 
 
+@st.composite
+def recurrences(draw: st.DrawFn) -> Recurrence:
+    """Recurrences of small sizes; either queries or values have the most heads."""
+    keys = draw(st.integers(1, 3))
+    values = keys * draw(st.integers(1, 3))
+    queries = values * draw(st.integers(1, 3)) if draw(st.booleans()) else keys
+    return Recurrence(
+        draw(st.sampled_from(["linear", "gated", "delta", "gated_delta"])),
+        (queries, keys, values),
+        draw(st.integers(1, 33)),
+        draw(st.integers(1, 70)),
+        by_row=draw(st.booleans()),
+        one_rate=draw(st.booleans()),
+        past=draw(st.booleans()),
+        scale=draw(st.sampled_from([0.0, 0.5])),
+    )
+
+
+@pytest.mark.slow
+@few(24, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(recurrence=recurrences(), core=st.sampled_from(["native", "x86-64-v3", "skylake-avx512", "x86-64"]))
+def test_drawn_recurrences_equal_their_reference(recurrence: Recurrence, core: str, tmp_path: Path) -> None:
+    _compare(recurrence, tmp_path, core, check=False)
+
+
 def test_a_prompt_and_its_steps_have_the_same_state(tmp_path: Path) -> None:
     recurrence = Recurrence()
     compile_model(recurrence.model(), tmp_path / "m.hcb", devices="CPU", cpu_variant=False, check=False, measure=False)
@@ -202,7 +230,31 @@ CONVOLUTIONS: list[tuple[dict[str, Any], bool, bool]] = [
 
 @pytest.mark.parametrize(("attributes", "bias", "past"), CONVOLUTIONS, ids=[str(a) for a, *_ in CONVOLUTIONS])
 def test_a_convolution_keeps_its_last_steps(attributes: dict[str, Any], bias: bool, past: bool, tmp_path: Path) -> None:
-    numbers, channels, taps = np.random.default_rng(0), 6, 4
+    _compare_convolution(attributes, bias, past, (6, 4), tmp_path)
+
+
+@pytest.mark.slow
+@few(16, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(
+    st.fixed_dictionaries(
+        {"dilation": st.integers(1, 3)},
+        optional={"activation": st.sampled_from(["silu", "swish"]), "channels_last": st.just(1)},
+    ),
+    st.booleans(),
+    st.booleans(),
+    st.tuples(st.integers(1, 40), st.integers(2, 6)),
+)
+def test_drawn_convolutions_equal_onnx_runtime(
+    tmp_path: Path, attributes: dict[str, Any], bias: bool, past: bool, sizes: tuple[int, int]
+) -> None:
+    _compare_convolution(attributes, bias, past, sizes, tmp_path)
+
+
+def _compare_convolution(
+    attributes: dict[str, Any], bias: bool, past: bool, sizes: tuple[int, int], tmp_path: Path
+) -> None:
+    """Compare one of so many channels and taps with ONNX Runtime, its result and its state."""
+    numbers, (channels, taps) = np.random.default_rng(0), sizes
     weights = {"w": numbers.standard_normal((channels, 1, taps)).astype(np.float32)}
     if bias:
         weights["b"] = numbers.standard_normal(channels).astype(np.float32)

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
+from hypothesis import HealthCheck, given
+from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from heterocc.artifacts.errors import HeteroccError, UnsupportedOpError
 from heterocc.artifacts.reader import open_bundle
 from heterocc.compiler import compile_model
 from heterocc.runtime import load
+from tests.differential.harness import ON_DEVICE
+from tests.few_examples import few
 from tests.reference import reference_session
 
 COLUMNS = 37
@@ -81,10 +85,17 @@ def _packed(codes: np.ndarray, bits: int) -> np.ndarray:
     return sum(codes[..., place::each] << (bits * place) for place in range(each)).astype(np.uint8)
 
 
-def _compare(product: Product, path: Path, properties: list[str], *, check: bool) -> None:
+def _compare(product: Product, path: Path, properties: list[str], *, devices: str = "CPU", check: bool) -> None:
     model, weight = product.drawn()
     compile_model(
-        model, path / "m.hcb", devices="CPU", properties=properties, cpu_variant=False, check=check, measure=False
+        model,
+        path / "m.hcb",
+        devices=devices,
+        dims=None if devices == "CPU" else {"rows": (1, max(ROWS))},
+        properties=properties,
+        cpu_variant=False,
+        check=check,
+        measure=False,
     )
     reference, numbers = reference_session(model), np.random.default_rng(1)
     with load(path / "m.hcb") as session:
@@ -121,6 +132,31 @@ def test_a_product_equals_its_reference_and_is_checked(product: Product, tmp_pat
 @pytest.mark.parametrize("product", EVERY, ids=str)
 def test_every_form_of_a_product_is_right_on_each_instruction_set(product: Product, core: str, tmp_path: Path) -> None:
     _compare(product, tmp_path, [] if core == "native" else [f"CPU.mcpu={core}"], check=False)
+
+
+@st.composite
+def products(draw: st.DrawFn) -> Product:
+    """Products of ragged sizes, in the forms that ONNX Runtime has."""
+    bits = draw(st.sampled_from([2, 4, 8]))
+    zeros = draw(st.sampled_from(["none", "uint8"] if bits == 8 else ["none", "uint8", "float32"]))
+    block, level = draw(st.sampled_from([16, 32, 64, 128, 256])), draw(st.sampled_from([0, 4]))
+    return Product(draw(st.integers(1, 300)), bits, block, zeros, level, draw(st.integers(1, 70)))
+
+
+@pytest.mark.slow
+@few(24, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(product=products(), core=st.sampled_from(["native", "x86-64-v3", "skylake-avx512", "x86-64"]))
+def test_drawn_products_equal_their_reference(product: Product, core: str, tmp_path: Path) -> None:
+    _compare(product, tmp_path, [] if core == "native" else [f"CPU.mcpu={core}"], check=False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("device", [pytest.param(name, marks=ON_DEVICE[name]) for name in ("OPENCL", "VULKAN")])
+@few(8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(product=products())
+def test_drawn_products_are_right_on_other_devices(device: str, product: Product, tmp_path: Path) -> None:
+    """Which do not round rows."""
+    _compare(replace(product, level=0), tmp_path, [], devices=device + ",CPU", check=False)
 
 
 def test_weights_keep_their_bits_in_the_bundle(tmp_path: Path) -> None:
