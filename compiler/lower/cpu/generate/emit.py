@@ -186,11 +186,13 @@ def put(buffer: tirx.Buffer, value: tirx.Expr, start: tirx.Expr, lanes: int) -> 
     build.buffer_store(buffer, value, [build.ramp(start, index(1), lanes) if lanes > 1 else start])
 
 
-def prefetch(buffer: tirx.Buffer, place: tirx.Expr, *, to_write: bool = False) -> None:
-    """Prefetch the cache line of an element, to read or to write it; it may be beyond the end."""
-    into_nearest_as_data = [tirx.const(number, "int32") for number in (int(to_write), 3, 1)]
-    address = tirx.address_of(buffer[place])
-    build.evaluate(tirx.call_llvm_intrin("void", "llvm.prefetch", address, *into_nearest_as_data))
+def prefetch(buffer: tirx.Buffer, place: tirx.Expr, *, to_write: bool = False, second: bool = False) -> None:
+    """Prefetch the cache line of an element, to read or to write it; it may be beyond the end.
+
+    It comes to the first-level cache, or the `second`.
+    """
+    how = [tirx.const(number, "int32") for number in (int(to_write), 2 if second else 3, 1)]  # 1: data
+    build.evaluate(tirx.call_llvm_intrin("void", "llvm.prefetch", tirx.address_of(buffer[place]), *how))
 
 
 def zeros(lanes: int, dtype: str = "float32") -> tirx.Expr:

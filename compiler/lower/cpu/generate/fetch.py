@@ -1,4 +1,4 @@
-"""Prefetches of weights, and what sums share of them; of outputs before they are stored."""
+"""Prefetches of weights, and what sums share of them; of outputs before they are stored; of rows that are far."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.emit import Step
 from heterocc.compiler.lower.cpu.generate.places import Linear, index, offset
 from heterocc.compiler.lower.cpu.generate.read import Kernel
+from heterocc.compiler.lower.cpu.sizes import is_number, zero_unless
 
 AHEAD = 1024
 """The distance in elements between a weight in use and the prefetched one."""
@@ -41,6 +42,21 @@ def fetching(step: Step, weights: tirx.Buffer, count: int, place: Callable[[Any]
         step(term, number)
 
     return ahead
+
+
+def fetch_far(flat: tirx.Buffer, first: tirx.Expr, numbers: int, size: int, least: int) -> None:
+    """Prefetch numbers in one go, of a tensor of `size` bytes if these are at least so many.
+
+    They come to the second-level cache: the first-level one waits for few lines at a time, and so does what comes next.
+    """
+    lines = -(-numbers // LINE)
+    if not is_number(size):
+        lines = zero_unless(lines, index(size) >= index(least))
+    elif size < least:
+        return
+    first = emit.bound(first)
+    with emit.loop(lines) as line:
+        emit.prefetch(flat, first + line * index(LINE), second=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ from heterocc.compiler.lower.backend import PartitionJob
 from heterocc.compiler.lower.cpu import assumptions
 from heterocc.compiler.lower.cpu.alignment import at_any_address
 from heterocc.compiler.lower.cpu.dynamic.guarded import sized_kernel
+from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.attention.attention import WRITTEN
 from heterocc.compiler.lower.cpu.generate.candidates import Packing
 from heterocc.compiler.lower.cpu.generate.convolution.filtering.filtered import FilteredPanels
@@ -550,6 +551,20 @@ def test_depthwise_convolutions_of_any_size_have_one_form(stride: int, mcpu: str
 @pytest.mark.parametrize("mcpu", [AVX512, AVX2, NEON])
 def test_products_of_images_of_any_size_have_one_form(mcpu: str) -> None:
     one_form_of([_N("Conv", ["x", "w"], ["y"])], {"w": _weight(64, 32, 1, 1)}, isa_of(target_of(mcpu)))
+
+
+@pytest.mark.parametrize(("taps", "groups"), [(1, 1), (3, 1), (3, 32)], ids=["product", "copied rows", "planes"])
+def test_convolutions_of_large_images_of_any_size_fetch_what_they_read_next(
+    taps: int, groups: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[bool] = []
+    prefetch = emit.prefetch
+    monkeypatch.setattr(
+        emit, "prefetch", lambda *given, **how: read.append("to_write" not in how) or prefetch(*given, **how)
+    )
+    conv = _N("Conv", ["x", "w"], ["y"], pads=[taps // 2] * 4, strides=[(taps + 1) // 2] * 2, group=groups)
+    one_form_of([conv], {"w": _weight(64, 32 // groups, taps, taps)}, isa_of(target_of(AVX512)))
+    assert any(read)
 
 
 def one_form_of(

@@ -25,7 +25,7 @@ from heterocc.compiler.lower.cpu.generate.convolution.padded import (
     takes_vectors,
 )
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
-from heterocc.compiler.lower.cpu.generate.fetch import LINE
+from heterocc.compiler.lower.cpu.generate.fetch import LINE, fetch_far
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.places import index
 from heterocc.compiler.lower.cpu.generate.read import Kernel
@@ -333,6 +333,8 @@ class CopiedRows:
     ) -> None:
         """Copy what the outputs from row `top` read of a channel, phase by phase, to the channel `to` of scratch."""
         rows, columns = self.conv.rows, self.copied
+        map_size = rows.size * columns.size
+        size = 4 * self.conv.groups * self.conv.inputs * map_size
         copied, there = to
         channel, exists = self.conv.plane_of(channel)
         channel = channel if exists is None else emit.bound(channel)
@@ -348,6 +350,8 @@ class CopiedRows:
                 row = (top + line) * index(rows.stride) + phase - index(rows.before)
                 source = (channel * index(rows.size) + row) * index(columns.size)
                 row = row if exists is None else emit.bound(tirx.Select(exists, row, index(-1)))
+                if self.conv.taps == 1:  # what more taps read is fetched during the sums
+                    fetch_far(flat, source + index(map_size), columns.size, size, self.isa.core.fetched_map)
                 planes = (there * index(len(rows.phases)) + number) * index(len(columns.phases))
                 begin = planes * index(self.plane) + line * index(self.pitch)
                 self._copy_row((flat, source, copied, begin), SourceRow(rows, row, exists is None and inside))

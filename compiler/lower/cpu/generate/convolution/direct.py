@@ -192,7 +192,7 @@ class DirectWriter(CopiedRows):
         tile: tirx.Expr,
         columns: tuple[tirx.Expr, int],
     ) -> Callable[[tirx.Expr], None]:
-        """A function that prefetches a share of what the next chunk copies of an input channel.
+        """A function that prefetches a share of what the next chunk, or piece, copies of an input channel.
 
         The copies of a chunk wait for a farther cache or memory, which the sums before them leave idle.
         """
@@ -200,13 +200,18 @@ class DirectWriter(CopiedRows):
         rows, across = conv.rows, conv.columns
         size = 4 * typical(conv.groups * conv.inputs * rows.size * across.size)
         in_order = self.inputs == conv.inputs and not conv.is_flattened
-        if not in_order or conv.taps == 1 or rows.places == 1 or size < self.isa.core.fetched_bytes:
+        if not in_order or conv.taps == 1:
+            return lambda _: None
+        if not is_number(self.pieces):
+            ahead = (self.piece_start + index(across.places)) * index(across.stride)
+        elif rows.places > 1 and size >= self.isa.core.fetched_bytes:
+            ahead = ((top + index(self.rows)) * index(rows.stride) - index(rows.before)) * index(across.size)
+        else:
             return lambda _: None
         flat, each = arguments.flat(conv.data), rows.stride * across.stride
         lines = -(-vectors * self.isa.lanes * each // (LINE * sum(r.count for r in self.channel_runs)))
-        row = (image * index(conv.groups) + group) * index(conv.inputs * rows.size)
-        row += (top + index(self.rows)) * index(rows.stride) - index(rows.before)
-        begin = emit.bound(row * index(across.size) + start * index(each) + tile * index(lines * LINE))
+        map_ = (image * index(conv.groups) + group) * index(conv.inputs * rows.size * across.size)
+        begin = emit.bound(map_ + ahead + start * index(each) + tile * index(lines * LINE))
 
         def fetch(input_: tirx.Expr) -> None:
             for line in range(lines):

@@ -26,6 +26,7 @@ from heterocc.compiler.lower.cpu.generate.convolution.plane_parts import PlanePa
 from heterocc.compiler.lower.cpu.generate.cores import Core
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.epilogue import store_tile
+from heterocc.compiler.lower.cpu.generate.fetch import fetch_far
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.masked import can_mask, mask, store_masked
 from heterocc.compiler.lower.cpu.generate.panels import Panels
@@ -120,6 +121,7 @@ class PlaneWriter(ABC):
         tasks: Tasks,
         start: float = 0.0,
     ) -> None:
+        self.far = isa.core.fetched_planes
         self.kernel, self.data, self.down, self.across, self.start = kernel, data, rows, columns, start
         self.loops, self.along = loops, kernel.axis(loops[1:])
         signal = is_number(rows.places) and rows.places == rows.taps == 1
@@ -230,10 +232,19 @@ class PlaneWriter(ABC):
         """The tiles of a plane of a fixed size."""
         for rows in self.row_parts:
             with rows.at() as top:
+                self._fetch(arguments, plane, at_start(top), rows.size)
                 for columns in self.column_parts:
                     with columns.at() as number:
                         starts = [self._start(number, n) for n in range(columns.size)]
                         self._tile(arguments, plane, top, rows.size, starts, inside=False)
+
+    def _fetch(self, arguments: Arguments, plane: Plane, top: tirx.Expr, tall: int) -> None:
+        """Prefetch the rows that only the tiles below read, of planes that are large together."""
+        rows, columns = self.down, self.across
+        row = (top + index(tall - 1)) * index(rows.stride) + index(rows.reach + 1 - rows.before)
+        first, size = plane.begin + row * index(columns.size), 4 * self.tasks.planes * rows.size * columns.size
+        if not (self.copies or plane.inside is not None or rows.places == 1):
+            fetch_far(arguments.flat(self.data), first, tall * rows.stride * columns.size, size, self.far)
 
     def _start(self, number: Start, column: int) -> Start:
         """The first column of a vector; a last one that would exceed the row overlaps the one before."""
@@ -248,6 +259,7 @@ class PlaneWriter(ABC):
             with emit.share_loop(*part, run.count) as tile:
                 first = index(run.start) + tile * index(run.size)
                 top = emit.bound(first if run.last is None else tirx.min(first, index(run.last)))
+                self._fetch(arguments, plane, top, run.size)
                 if narrow:
                     self._tile(arguments, plane, top, run.size, [index(0)], inside=False)
                 else:

@@ -1,4 +1,4 @@
-"""Prefetches of weights: which lines they fetch, and that kernels with them compute the same."""
+"""Prefetches of weights, inputs and outputs: which lines they fetch, and that kernels with them compute the same."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from tvm import tirx
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.convolution import direct
 from heterocc.compiler.lower.cpu.generate.convolution.channel_tiles import propose_channels
+from heterocc.compiler.lower.cpu.generate.convolution.depthwise import propose_planes
 from heterocc.compiler.lower.cpu.generate.emit import UNROLL
 from heterocc.compiler.lower.cpu.generate.fetch import LINE, Shared, fetching_next
 from heterocc.compiler.lower.cpu.generate.places import index
@@ -106,6 +107,22 @@ def test_direct_convolutions_fetch_the_rows_of_the_next_chunk_and_agree(
     for bytes_, fetches in ((1 << 30, 0), (0, 1)):
         fetched = fetched_in(lambda n=bytes_: check(cpu, case, (direct.propose_direct,), fetched_bytes=n), monkeypatch)
         assert bool(fetched) == bool(fetches)
+
+
+@pytest.mark.parametrize("cpu", runnable())
+@pytest.mark.parametrize("taps", [3, 1])
+def test_windows_of_large_planes_and_strided_points_fetch_the_next_rows_and_agree(
+    cpu: str, taps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Depthwise tiles those that the tiles below read, copies of 1x1 those of the next channel."""
+    groups, pads = (5, (1, 1)) if taps > 1 else (1, (0, 0))
+    case = Case(1, groups, 5 // groups, 20 // groups, (19, 37), (taps, taps), (2, 2), (1, 1), pads, pads)
+    forms = (propose_planes if taps > 1 else direct.propose_direct,)
+    fetched = []
+    for bytes_ in (1 << 30, 0):
+        core = {"fetched_map": bytes_, "fetched_planes": bytes_}
+        fetched.append(fetched_in(lambda core=core: check(cpu, case, forms, **core), monkeypatch))
+    assert fetched[0] < fetched[1]
 
 
 @pytest.mark.parametrize("cpu", runnable())
