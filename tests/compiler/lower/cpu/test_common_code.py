@@ -11,17 +11,21 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as build
 
+from heterocc.compiler.importer.pipeline import import_model
+from heterocc.compiler.lower.backend import PartitionJob
 from heterocc.compiler.lower.codegen.kernel_objects import KernelObjects
 from heterocc.compiler.lower.cpu import schedule
 from heterocc.compiler.lower.cpu.common_code import with_common_code
 from heterocc.compiler.lower.cpu.generate.emit import bound
+from heterocc.compiler.lower.cpu.generate.isa import isa_of
 from heterocc.compiler.lower.cpu.generate.products import tile_fetch
 from heterocc.compiler.lower.cpu.lowering import CpuLowering
-from heterocc.compiler.lower.cpu.schedule import schedule_kernels
+from heterocc.compiler.lower.cpu.schedule import kernel_code, schedule_kernels
 from heterocc.compiler.lower.cpu.target import cpu_target
 from heterocc.compiler.lower.pipeline import kernel_module
 from tests.compiler.lower.cpu.generate.generated import with_core
 from tests.compiler.lower.lowered import CPU, assert_same, execute, job, model, run_ort
+from tests.symbolic_models import dynamic_model
 
 node = helper.make_node
 RNG = np.random.default_rng(29)
@@ -111,6 +115,20 @@ def test_the_order_of_kernels_does_not_change_their_common_code() -> None:
     kernels = [kernel(n, 16) for n in (8, 12, 24)]
     found = with_common_code(kernels)[0], with_common_code(kernels[::-1])[0]
     assert tvm_ffi.structural_equal(*found)
+
+
+def test_means_of_planes_of_any_size_have_one_function_whatever_their_channels() -> None:
+    """No index is divided by the number of channels."""
+    nodes = [node("GlobalAveragePool", [name], [f"{name}_mean"]) for name in "xz"]
+    inputs = {name: ("float32", ("n", channels, "h", "w")) for name, channels in (("x", 40), ("z", 24))}
+    made = dynamic_model(nodes, inputs, ["x_mean", "z_mean"], {})
+    imported, target = import_model(made, keep_dims=True), cpu_target(CPU)
+    graph = imported.graph
+    parts = PartitionJob("p0", imported, CPU, tuple(n.name for n in graph.nodes), graph.inputs, graph.outputs)
+    module = kernel_module(parts, target)
+    codes = [kernel_code(module.mod[kernel.symbol], (), isa_of(target))[0] for kernel in module.kernels]
+    first, second = with_common_code(codes)
+    assert first.same_as(second)
 
 
 def dense(layers: int, grown: int, first: int) -> tuple[list[NodeProto], dict[str, np.ndarray], dict[str, np.ndarray]]:

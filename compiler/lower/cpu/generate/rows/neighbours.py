@@ -73,7 +73,7 @@ class Along(RowWriter):
         tiles, lanes = self.tiles, self.lanes
         row = tirx.floordiv(task, index(tiles)) if tiles > 1 else task
         tile = tirx.floormod(task, index(tiles)) if tiles > 1 else index(0)
-        outer = [self.single(n, value) for n, value in emit.split(self.outer, row)]
+        outer = self.outer_place(row)
         starts = [(tile * index(self.wide) + index(v)) * index(lanes) for v in range(self.wide)]
         if exceeds(self.axis.length, lanes * self.wide):
             starts = [tirx.min(start, index(self.axis.length - lanes)) for start in starts]

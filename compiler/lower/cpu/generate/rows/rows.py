@@ -102,7 +102,7 @@ class _Across(RowWriter):
 
     def _row(self, arguments: Arguments, row: tirx.Expr) -> None:
         self.held, self.ready = {}, set()
-        outer = [self.single(n, value) for n, value in emit.split(self.outer, row)]
+        outer = self.outer_place(row)
         if self.short:
             vectors = -(-self.axis.length // self.lanes)
             self.scratch = {number: emit.registers(vectors, self.lanes) for number in self.kept_rows}

@@ -20,7 +20,7 @@ from heterocc.compiler.lower.cpu.generate.places import Axis, Place, at, index, 
 from heterocc.compiler.lower.cpu.generate.read import Combination, unless_empty
 from heterocc.compiler.lower.cpu.generate.rows.passes import Pass, is_row, plan_passes
 from heterocc.compiler.lower.cpu.generate.rows.stages import Rows
-from heterocc.compiler.lower.cpu.sizes import filled, is_number, smaller, typical
+from heterocc.compiler.lower.cpu.sizes import filled, is_number, smaller, typical, with_guards
 from heterocc.compiler.lower.kernels.expressions import dtype_of, loads, outside_loads
 
 PARALLEL_ELEMENTS = 1 << 16
@@ -123,6 +123,17 @@ class RowWriter:
     def single(self, number: int, value: tirx.Expr) -> tuple[Axis, tirx.Expr]:
         """A single loop as an axis."""
         return Axis((number,), (self.rows.extents[number],)), value
+
+    def outer_place(self, row: tirx.Expr) -> list[tuple[Axis, tirx.Expr]]:
+        """The place of a row, by its number: as such if all that is read and written of rows is equally far apart.
+
+        Then no index is divided, and kernels of different numbers of channels have one function.
+        """
+        forms, outer = self.rows.accesses, self.outer
+        apart, guards = with_guards(lambda: all(outer.step(form) is not None for form in forms) or None)
+        if apart and not guards:
+            return [(outer, row)]
+        return [self.single(n, value) for n, value in emit.split(outer, row)]
 
     def over_terms(self, body: Callable[[list[tuple[Axis, tirx.Expr]], tirx.Expr], None]) -> None:
         """Write `body(place, number)` in a nest of the row's loops other than the vectors' axis."""
