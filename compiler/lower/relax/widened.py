@@ -4,7 +4,7 @@ CPUs compute in float32. Each such value that enters a partition is widened wher
 pass on float32, and results are rounded when they leave. Only what the model itself rounds, by Cast, is rounded in
 between, so the results are nearer to exact ones than those of a device that stores every value in 16 bits, and numbers
 beyond 65504 do not become infinite. ONNX Runtime does the same on CPUs. Weights are widened once; of a table from which
-a node takes rows, the rows are.
+a node takes rows, the rows are. Attention reads keys and values of 16 bits as they are stored, if it alone reads them.
 
 Other devices compute in float16, except sums, means, squares and powers, whose terms and results may exceed 65504
 although the model's other values do not: a normalisation in single operators, say. These are computed in float32, and
