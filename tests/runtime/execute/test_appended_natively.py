@@ -60,7 +60,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def grouped(folder: Path) -> Path:
     path = folder / "grouped.hcb"
-    compile_model(onnx.parser.parse_model(test_appended_grouped.TEXT), path, devices="CPU")
+    compile_model(test_appended_grouped.Form().model(), path, devices="CPU")
     return path
 
 
