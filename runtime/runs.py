@@ -147,9 +147,9 @@ class Runs:
             return None
         dtypes = [numpy_dtype(variant.values[v].dtype) for v in variant.inputs]
         # By identity: numpy's float64 is equal to None.
-        if any(dtype is None for dtype in dtypes) or any(
-            numpy_dtype(variant.values[v].dtype) is None for v in variant.outputs
-        ):
+        # Texts of results are objects of Python already; those of inputs may have to become such.
+        given = {variant.values[v].dtype for v in variant.outputs} - {"string"}
+        if any(dtype is None for dtype in dtypes) or any(numpy_dtype(name) is None for name in given):
             return None
         return session.run_on_arrays(
             {name: inputs[v] for name, v in zip(self._inputs, variant.inputs, strict=True)},

@@ -68,6 +68,23 @@ def test_runs_of_float64_need_no_chain(tmp_path: Path, chains: list[str]) -> Non
         assert not chains
 
 
+def test_runs_whose_results_are_texts_need_no_chain(tmp_path: Path, chains: list[str]) -> None:
+    labels = helper.make_tensor("labels", TensorProto.STRING, [3], [b"cat", b"dog", "Öl".encode()])
+    x, y = (
+        helper.make_tensor_value_info(n, t, ["n"]) for n, t in (("x", TensorProto.INT64), ("y", TensorProto.STRING))
+    )
+    graph = helper.make_graph([helper.make_node("Gather", ["labels", "x"], ["y"])], "g", [x], [y], [labels])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), tmp_path / "m.onnx")
+    compile_model(tmp_path / "m.onnx", tmp_path / "m.hcb", devices="ORT")
+    with load(tmp_path / "m.hcb") as session:
+        first = session.run({"x": np.array([2, 0])})["y"]
+        chains.clear()
+        again = session.run({"x": np.array([2, 0])})["y"]
+        assert not chains
+    assert first.dtype == again.dtype == object
+    assert list(first) == list(again) == ["Öl", "cat"]
+
+
 def test_what_a_session_does_not_refuse_is_refused_by_the_chain_each_time(tmp_path: Path) -> None:
     with session_of(tmp_path, dims={"n": (1, 8)}) as session:
         session.run(feed(2))
