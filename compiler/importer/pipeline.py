@@ -49,6 +49,7 @@ from heterocc.compiler.importer.operators.classes import name_classes
 from heterocc.compiler.importer.operators.classes import note as classes_note
 from heterocc.compiler.importer.operators.functions import expand_local, expand_standard
 from heterocc.compiler.importer.operators.opset import drop_unused_domains, lower_opset, settle_opset
+from heterocc.compiler.importer.operators.renamed import rename_operators
 from heterocc.compiler.importer.reading.read import read_model
 from heterocc.compiler.importer.reading.source import AnyModel, ModelSource, as_source
 from heterocc.compiler.importer.repeating.counted import write_scans
@@ -226,6 +227,7 @@ def _normalised(
     names, namer = _rename(draft)
     expand_local(draft, namer, where)
     settle_opset(draft, where)
+    rename_operators(draft, namer)
     know_empty_inputs(draft, namer)
     state_backward_ends(draft, namer)
     write_dequantised(draft)

@@ -122,6 +122,29 @@ FIRST_FILLED: tuple[Group, ...] = ((Part(0),),)
 
 
 @dataclass(frozen=True, slots=True)
+class Renamed:
+    """Nodes of ONNX that compute the same as an operator of ONNX Runtime's domain, as a text (`written`).
+
+    The last of them gets the node's attributes, but for `read`, and its name. `inputs` and `outputs` are the names of
+    its inputs and outputs in the text, `without` is the text for a node that lacks the last input, and `choices` are
+    texts by the value of the attribute `read`. The text is of operator set `since` or later, in `domain`.
+    """
+
+    text: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...] = ("result",)
+    since: int = 13
+    without: str = ""
+    domain: str = ""
+    read: str = ""
+    choices: Mapping[bytes, str] = field(default_factory=dict)
+
+
+FLAT = "flat = Constant <value = int64[1] {-1}> ()\n"
+"""The shape of a vector, and the last axis, for texts of nodes."""
+
+
+@dataclass(frozen=True, slots=True)
 class Operator:
     """The facts of one operator. Who needs one looks it up, and names no operators.
 
@@ -131,6 +154,9 @@ class Operator:
 
     name: str
     domain: str = ""
+
+    renamed: Renamed | None = None
+    """The nodes that the import writes in its place."""
 
     # ---- sizes ----------------------------------------------------------------------------------------------------
     shapes: Callable[[Given], list[Shape] | None] | None = None

@@ -172,6 +172,17 @@ OWN: list[Case] = [
     ),
     case("RotaryEmbedding", draw(2, 2, 3, 8), np.array([[0, 1, 2], [1, 2, 3]]), draw(6, 4), draw(6, 4), **MICROSOFT),
     case("RotaryEmbedding", draw(2, 3, 16), np.array([2]), draw(6, 4), draw(6, 4), num_heads=2, **MICROSOFT),
+    case("ExpandDims", ROWS, constant(-2, np.int32), **MICROSOFT),
+    case("Trilu", ROWS, np.array(1), upper=0, **MICROSOFT),
+    case("Pad", ROWS, constant([1, 0, 2, 1]), mode="reflect", **MICROSOFT),
+    case("Pad", ROWS, np.array([1, 0, 2, 1]), np.array([2], np.float32), **MICROSOFT),
+    case("Range", np.array(1), np.array(9), **MICROSOFT),
+    case("Range", np.array(1.5, np.float32), np.array(9, np.float32), np.array(2, np.float32), **MICROSOFT),
+    case("Unique", np.array([3, 1, 3, 2, 1], np.float32), outputs=3, **MICROSOFT),
+    case("GridSample", draw(2, 3, 4, 5), draw(2, 3, 2, 2, high=1, low=-1), padding_mode="border", **MICROSOFT),
+    case("TransposeMatMul", ROWS, draw(4, 5), transA=1, alpha=0.5, **MICROSOFT),
+    case("CDist", ROWS, draw(5, 3), **MICROSOFT),
+    case("CDist", ROWS, draw(5, 3), metric="euclidean", **MICROSOFT),
     case("MatMulInteger16", draw(3, 4, dtype=np.int16), draw(4, 5, dtype=np.int16), **MICROSOFT),
     # One of its attributes is named as one of `case`.
     Case(

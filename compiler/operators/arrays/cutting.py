@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 import onnx
 
-from heterocc.compiler.operators.record import EVERY, FIRST, Known, Operator
+from heterocc.compiler.operators.record import EVERY, FIRST, FLAT, MICROSOFT, Known, Operator, Renamed
 from heterocc.compiler.symbolic.alike import alike
 from heterocc.compiler.symbolic.contents import array
 from heterocc.compiler.symbolic.given import Contents, Given, Shape, known_numbers
@@ -196,6 +196,8 @@ def _whole(given: Given, result: Shape, unknown: Collection[str]) -> dict[int, t
     return {} if known else {0: (*own[:axis], wanted, *own[axis + 1 :])}
 
 
+_LISTED = FLAT + "listed = Reshape (pads, flat)\n"
+
 OPERATORS = (
     Operator(
         "Split",
@@ -223,5 +225,15 @@ OPERATORS = (
         unread="axis",
     ),
     Operator("Pad", shapes=_pad_shapes, needs=pad, moves=FIRST, axes=3, settings=True),
+    Operator(
+        "Pad",
+        MICROSOFT,
+        renamed=Renamed(
+            _LISTED + "none = Constant <value = int64[0] {}> ()\nfill = Reshape (value, none)\n"
+            "result = Pad (x, listed, fill)",
+            ("x", "pads", "value"),
+            without=_LISTED + "result = Pad (x, listed)",
+        ),
+    ),
     Operator("CenterCropPad", expanded=True, rank_from=(1,), settings=True),
 )

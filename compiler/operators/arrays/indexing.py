@@ -8,7 +8,16 @@ import numpy as np
 import onnx
 
 from heterocc.compiler.operators.elements.reductions import running
-from heterocc.compiler.operators.record import FIRST, FIRST_FILLED, Known, Operator, attribute, nothing
+from heterocc.compiler.operators.record import (
+    FIRST,
+    FIRST_FILLED,
+    MICROSOFT,
+    Known,
+    Operator,
+    Renamed,
+    attribute,
+    nothing,
+)
 from heterocc.compiler.symbolic.contents import array_of
 from heterocc.compiler.symbolic.given import Contents, Given, Shape, known_numbers
 from heterocc.compiler.symbolic.requirement import Needs
@@ -191,9 +200,21 @@ OPERATORS = (
         flops=0,
     ),
     Operator("Trilu", needs=running, settings=True, flops=0),
+    Operator(
+        "Trilu",
+        MICROSOFT,
+        renamed=Renamed("result = Trilu (x, k)", ("x", "k"), since=14, without="result = Trilu (x)"),
+    ),
     Operator("Compress", selects=True, chosen=True, needs=nothing, choice=0, flops=0),
     Operator("NonZero", selects=True, needs=nothing, choice=0),
     Operator("Unique", selects=True, chosen=True, needs=nothing, choice=0, filled=FIRST_FILLED),
+    Operator(
+        "Unique",
+        MICROSOFT,
+        renamed=Renamed(
+            "result, first, places, counts = Unique <sorted = 0> (x)", ("x",), outputs=("result", "places", "counts")
+        ),
+    ),
     Operator(
         "NonMaxSuppression",
         unchecked=True,

@@ -7,7 +7,17 @@ from collections.abc import Callable, Collection, Sequence
 import numpy as np
 import onnx
 
-from heterocc.compiler.operators.record import FIRST, Known, Operator, Ranks, nothing, rank_of_result
+from heterocc.compiler.operators.record import (
+    FIRST,
+    FLAT,
+    MICROSOFT,
+    Known,
+    Operator,
+    Ranks,
+    Renamed,
+    nothing,
+    rank_of_result,
+)
 from heterocc.compiler.symbolic.comparisons import broadcast_size
 from heterocc.compiler.symbolic.contents import same_contents
 from heterocc.compiler.symbolic.fractions import same_fractions
@@ -233,6 +243,14 @@ OPERATORS = (
         needs=same_count,
         moves=FIRST,
         unread="axis",
+    ),
+    Operator(
+        "ExpandDims",
+        MICROSOFT,
+        renamed=Renamed(
+            FLAT + "wide = Cast <to = 7> (axis)\naxes = Reshape (wide, flat)\nresult = Unsqueeze (x, axes)",
+            ("x", "axis"),
+        ),
     ),
     _of_axes("Unsqueeze", same_count, lambda _, inputs, result: None if inputs[0] is None else result - inputs[0]),
     _of_axes("Squeeze", squeeze, lambda _, inputs, result: None if inputs[0] is None else inputs[0] - result),

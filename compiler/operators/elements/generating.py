@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx
 
-from heterocc.compiler.operators.record import COUNTS, Operator, nothing, rank_of_result
+from heterocc.compiler.operators.record import COUNTS, MICROSOFT, Operator, Renamed, nothing, rank_of_result
 from heterocc.compiler.symbolic.contents import array
 from heterocc.compiler.symbolic.given import Contents, Given, Shape
 from heterocc.compiler.symbolic.quotients import quotient
@@ -76,6 +76,12 @@ def _range_contents(given: Given) -> Contents | None:
     return array([number(n) for n in range(start, limit, delta)], [len(range(start, limit, delta))])
 
 
+_RANGE_BY_ONE = """
+    number = Constant <value = int64 {1}> ()
+    one = CastLike (number, start)
+    result = Range (start, limit, one)
+"""
+
 OPERATORS = (
     Operator("Shape", length="rank", contents=_shape_contents, needs=nothing, flops=0),
     Operator("Size", length="one", contents=_size_contents, needs=nothing, flops=0),
@@ -103,5 +109,12 @@ OPERATORS = (
         float32_results=COUNTS,
         flops=0,
         unread="stash_type",
+    ),
+    Operator(
+        "Range",
+        MICROSOFT,
+        renamed=Renamed(
+            "result = Range (start, limit, step)", ("start", "limit", "step"), since=15, without=_RANGE_BY_ONE
+        ),
     ),
 )

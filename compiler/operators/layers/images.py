@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from heterocc.compiler.operators.arrays.indexing import some
-from heterocc.compiler.operators.record import COORDINATES, Operator
+from heterocc.compiler.operators.record import COORDINATES, MICROSOFT, Operator, Renamed
 from heterocc.compiler.symbolic.given import Given, Shape
 from heterocc.compiler.symbolic.quotients import quotient
 from heterocc.compiler.symbolic.requirement import Needs
@@ -116,6 +116,7 @@ OPERATORS = (
     Operator("Resize", shapes=_resize_shapes, needs=resize, rank_from=(2, 3), settings=True, flops=7, unread=_RESIZING),
     Operator("Upsample", needs=resize, settings=True, flops=7),
     Operator("GridSample", needs=grid_sample, float32_inputs=COORDINATES),
+    Operator("GridSample", MICROSOFT, renamed=Renamed("result = GridSample (x, grid)", ("x", "grid"), since=16)),
     Operator("AffineGrid", shapes=grid_shapes, sized=True, needs=affine_grid, float32_inputs=COORDINATES),
     Operator("RoiAlign", needs=roi_align, settings=True, float32_inputs=COORDINATES, steep=True),
     Operator("MaxRoiPool", needs=max_roi_pool, float32_inputs=COORDINATES, steep=True),

@@ -12,12 +12,14 @@ from heterocc.compiler.operators.elements.arithmetic import stacked, widened
 from heterocc.compiler.operators.record import (
     EVERY,
     FIRST_TWO,
+    FLAT,
     INNER,
     MICROSOFT,
     RANGE,
     Dims,
     Operator,
     Part,
+    Renamed,
     attribute,
 )
 from heterocc.compiler.symbolic.alike import alike
@@ -195,6 +197,19 @@ def _shaped(given: Given, _result: Shape, unknown: Collection[str]) -> dict[int,
     return alike([first, second], [[(0, len(first) - 1), (1, max(len(second) - 2, 0))]], unknown)
 
 
+_DISTANCES = f"""
+    {FLAT}
+    squares = Mul (a, a)
+    left = ReduceSum <keepdims = 1> (squares, flat)
+    others = Mul (b, b)
+    right = ReduceSum <keepdims = 0> (others, flat)
+    turned = Transpose <perm = [1, 0]> (b)
+    products = MatMul (a, turned)
+    twice = Add (products, products)
+    sums = Add (left, right)
+    apart = Sub (sums, twice)
+"""
+
 _MATMUL, _GEMM = "MatMul", "Gemm"
 
 OPERATORS = (
@@ -242,7 +257,24 @@ OPERATORS = (
         flops=_gemm_flops,
         unread="beta",
     ),
-    Operator("TransposeMatMul", MICROSOFT, factors=FIRST_TWO),
+    Operator(
+        "TransposeMatMul",
+        MICROSOFT,
+        renamed=Renamed("result = FusedMatMul (a, b)", ("a", "b"), since=1, domain=MICROSOFT),
+    ),
+    Operator(
+        "CDist",
+        MICROSOFT,
+        renamed=Renamed(
+            f"{_DISTANCES}result = Relu (apart)",
+            ("a", "b"),
+            read="metric",
+            choices={
+                b"sqeuclidean": f"{_DISTANCES}result = Relu (apart)",
+                b"euclidean": f"{_DISTANCES}square = Relu (apart)\nresult = Sqrt (square)",
+            },
+        ),
+    ),
     Operator("MatMulInteger16", MICROSOFT, shapes=product_shapes, needs=product),
     Operator("MatMulBnb4", MICROSOFT, shapes=_blocks_shapes, needs=blocks_product, unread="training_mode"),
     Operator(

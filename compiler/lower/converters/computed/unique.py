@@ -67,6 +67,9 @@ class _Unique:
             if str(data.dtype) == "bool":
                 one, other = one.astype("int8"), other.astype("int8")
             found = tirx.Select(one < other, whole(-1), tirx.Select(other < one, whole(1), whole(0)))
+            if str(data.dtype).startswith("float"):  # a NaN is behind all numbers, and equal to no other one
+                apart = tirx.Select(tirx.isnan(other.astype("float64")), whole(-1), whole(1))
+                found = tirx.Select(tirx.any(*(tirx.isnan(v.astype("float64")) for v in (one, other))), apart, found)
             return tirx.IfThenElse(state[whole(slot)] == whole(0), tirx.BufferStore(state, found, [whole(slot)]), None)
 
         return tirx.SeqStmt([tirx.BufferStore(state, whole(0), [whole(slot)]), loop(size, step)])
