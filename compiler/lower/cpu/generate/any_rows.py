@@ -125,11 +125,13 @@ def write_sized_tile(
             with emit.loop(run.size, "unroll") as row:
                 emit.put(to, emit.vector(sum_, row * index(n), n), row * index(n), n)
 
-    def either_size(some: Sequence[Run]) -> None:
-        if len(some) == 1:
-            hold(some[0])
-        else:
-            emit.either(size == index(some[0].size), lambda: hold(some[0]), lambda: either_size(some[1:]))
-
-    either_size(tiles)
+    either_size(tiles, size, hold)
     store(held, size, first)
+
+
+def either_size(tiles: Sequence[Run], size: tirx.Expr, body: Callable[[Run], None]) -> None:
+    """Write `body(run)` for the run whose tiles are of this size."""
+    if len(tiles) == 1:
+        body(tiles[0])
+    else:
+        emit.either(size == index(tiles[0].size), lambda: body(tiles[0]), lambda: either_size(tiles[1:], size, body))

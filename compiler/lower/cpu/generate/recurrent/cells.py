@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tvm import tirx
 from tvm.script.ir_builder import tirx as build
 
 from heterocc.compiler.lower.converters.recurrent.layer import Layer
-from heterocc.compiler.lower.cpu.generate.emit import bound
-from heterocc.compiler.lower.cpu.generate.recurrent.arguments import Arguments, number
+from heterocc.compiler.lower.cpu.generate import emit
+from heterocc.compiler.lower.cpu.generate.places import index
+from heterocc.compiler.lower.cpu.generate.recurrent.arguments import Arguments
 from heterocc.compiler.lower.cpu.generate.recurrent.groups import Group
 from heterocc.compiler.lower.cpu.generate.recurrent.levels import Levels
 from heterocc.compiler.lower.cpu.generate.recurrent.sums import Sums
@@ -74,16 +74,16 @@ class Cells:
             build.buffer_store(
                 self.step.state,
                 row.where_running(fresh, self._before(row, place)),
-                [number(1) - self.step.now, row.number, place],
+                [index(1) - self.step.now, row.number, place],
             )
 
     def _each(self, group: Group) -> Iterator[tuple[_Row, tirx.Expr, tirx.Expr]]:
         """The rows of the batch and the columns of a group, in vectors: a column in the group, and in the state."""
-        with build.serial(number(0), self.given.batch) as row:
+        with emit.loop(self.given.batch) as row:
             one = self._row(row)
             for start, lanes in self._vectors(group):
-                with _lanes(lanes) as lane:
-                    column = number(start) + lane
+                with emit.loop(lanes, "vectorized") as lane:
+                    column = index(start) + lane
                     yield one, column, group.first + column
 
     def _vectors(self, group: Group) -> Iterator[tuple[int, int]]:
@@ -96,17 +96,17 @@ class Cells:
 
     def _row(self, row: tirx.Expr) -> _Row:
         """A row. A sequence that goes backwards begins at its own end."""
-        step, steps = self.step.number, self.given.steps
+        step, steps = self.step.number, index(self.given.steps)
         if self.given.lengths is None:
-            return _Row(row, steps - number(1) - step if self.layer.reverse else step, None)
+            return _Row(row, steps - index(1) - step if self.layer.reverse else step, None)
         length = self.given.lengths[row].astype("int64")
-        length = build.bind(tirx.max(number(0), tirx.min(length, steps)))
+        length = build.bind(tirx.max(index(0), tirx.min(length, steps)))
         runs = build.bind(step < length)
-        back = tirx.Select(runs, length - number(1) - step, step)
-        return _Row(row, bound(back) if self.layer.reverse else step, runs)
+        back = tirx.Select(runs, length - index(1) - step, step)
+        return _Row(row, emit.bound(back) if self.layer.reverse else step, runs)
 
     def _input(self, row: _Row, gate: int, place: tirx.Expr) -> tirx.Expr:
-        return self.given.projected[row.time, row.number, number(gate * self.layer.hidden) + place]
+        return self.given.projected[row.time, row.number, index(gate * self.layer.hidden) + place]
 
     def _total(self, group: Group, row: _Row, gate: int, column: tirx.Expr) -> tirx.Expr:
         """What a gate gets from the input and from the state."""
@@ -116,13 +116,13 @@ class Cells:
         total = self.sums.memory[self.sums.place(group, row.number, gate, column)]
         if self.levels is None:
             return total
-        given, levels, place = self.given, self.levels, number(gate * self.layer.hidden) + group.first + column
+        given, levels, place = self.given, self.levels, index(gate * self.layer.hidden) + group.first + column
         assert given.factors is not None and given.totals is not None
-        exact = (total - levels.zero[number(0)] * given.totals[place]).astype("float32")
+        exact = (total - levels.zero[index(0)] * given.totals[place]).astype("float32")
         scaled = exact * given.factors[place]
         if given.offsets is not None and levels.sum is not None:
             scaled = scaled - levels.sum[row.number] * given.offsets[place]
-        return scaled * levels.scale[number(0)]
+        return scaled * levels.scale[index(0)]
 
     def _before(self, row: _Row, place: tirx.Expr) -> tirx.Expr:
         return self.step.state[self.step.now, row.number, place]
@@ -168,9 +168,4 @@ class Cells:
         peephole = self.given.peephole
         if peephole is None:
             return total
-        return total + peephole[number(gate * self.layer.hidden) + at[1]] * cell[at[0], at[1]]
-
-
-def _lanes(count: int) -> AbstractContextManager[tirx.Expr]:
-    kind: Callable[..., AbstractContextManager[tirx.Expr]] = build.vectorized if count > 1 else build.serial
-    return kind(number(0), number(count))
+        return total + peephole[index(gate * self.layer.hidden) + at[1]] * cell[at[0], at[1]]

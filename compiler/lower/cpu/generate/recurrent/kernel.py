@@ -14,27 +14,32 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as build
 
 from heterocc.compiler.lower.converters.recurrent.layer import Layer
-from heterocc.compiler.lower.cpu.generate.emit import bound, either
+from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.isa import Isa
-from heterocc.compiler.lower.cpu.generate.recurrent.arguments import Arguments, array, flat, number
+from heterocc.compiler.lower.cpu.generate.places import index
+from heterocc.compiler.lower.cpu.generate.recurrent.arguments import Arguments, array, flat
 from heterocc.compiler.lower.cpu.generate.recurrent.cells import Cells, Step
-from heterocc.compiler.lower.cpu.generate.recurrent.groups import Group, Phase, Tiles
+from heterocc.compiler.lower.cpu.generate.recurrent.groups import Group, Phase
 from heterocc.compiler.lower.cpu.generate.recurrent.levels import Levels
 from heterocc.compiler.lower.cpu.generate.recurrent.sums import Source, Sums
+from heterocc.compiler.lower.cpu.sizes import assuming, size_of
 from heterocc.compiler.lower.written import WRITTEN
 
 
 def write_layer(layer: Layer, symbol: str, isa: Isa) -> tirx.PrimFunc:
     """The kernel that a converter requests, with the arguments of `Layer.arguments`."""
-    with IRBuilder() as builder, build.prim_func(s_tir=True):
+    given = {"steps": layer.steps, "batch": layer.batch}
+    sizes = [tirx.Var(name, "int64") if size is None else index(size) for name, size in given.items()]
+    with assuming(sizes), IRBuilder() as builder, build.prim_func(s_tir=True):
         build.func_name("kernel")
         build.func_attr({"tirx.noalias": True, WRITTEN: True})
-        _write(layer, isa)
+        steps, batch = map(size_of, sizes)
+        assert steps is not None and batch is not None
+        _write(layer, Arguments(layer, steps, batch), isa)
     return builder.get().with_attr("global_symbol", symbol)
 
 
-def _write(layer: Layer, isa: Isa) -> None:
-    given = Arguments(layer)
+def _write(layer: Layer, given: Arguments, isa: Isa) -> None:
     batch, weights = given.batch, given.weights
     # a step reads the state that the one before wrote, while it writes its own
     state = array(layer.dtype, 2, batch, layer.padded)
@@ -46,57 +51,52 @@ def _write(layer: Layer, isa: Isa) -> None:
     updates = array(layer.dtype, batch, layer.hidden) if len(phases) > 1 else None
     widest = max(len(phase.gates) for phase in phases)
     memory = flat(array("int32" if layer.narrow else layer.dtype, batch, widest * layer.padded))
-    tiles = [Tiles.of(phase, batch) for phase in phases]
     count = _steps(given)
-    with build.serial(number(0), count) as step:
-        now = bound(tirx.floormod(step, number(2)))
-        start = bound(now * batch * number(layer.padded))
+    with build.serial(index(0), count) as step:
+        now = emit.bound(tirx.floormod(step, index(2)))
+        start = emit.bound(now * index(batch * layer.padded))
         if levels is not None:
             levels.write(rows, start)  # zeros have levels, too
-        for index, (phase, tile) in enumerate(zip(phases, tiles, strict=True)):
+        for number, phase in enumerate(phases):
             sums = Sums(phase, memory, batch)
             source = Source(rows, start, layer.padded)
-            if index and kept is not None:
-                source = Source(flat(kept), number(0), layer.hidden)
+            if number and kept is not None:
+                source = Source(flat(kept), index(0), layer.hidden)
             if levels is not None:
-                source = Source(levels.bytes, number(0), layer.padded)
+                source = Source(levels.bytes, index(0), layer.padded)
             cells = Cells(given, layer, sums, levels, Step(step, now, state, updates, kept))
-            write = cells.reset if index + 1 < len(phases) else cells.write
-            products = partial(sums.write, tile, source, weights, isa)
+            write = cells.reset if number + 1 < len(phases) else cells.write
+            products = partial(sums.write, source, weights, isa)
             phase.each_group(batch, _sums(layer, step, products, sums.clear), write)
-    end = bound(tirx.floormod(count, number(2)))
+    end = emit.bound(tirx.floormod(count, index(2)))
     _copy(batch, layer.hidden, lambda r, c: state[end, r, c], given.last[0])
 
 
 def _steps(given: Arguments) -> tirx.Expr:
     """The steps of the longest sequence; outputs of those behind it are zeros."""
+    steps = index(given.steps)
     if given.lengths is None:
-        return given.steps
+        return steps
     longest = array("int64", 1)
-    build.buffer_store(longest, number(0), [number(0)])
-    with build.serial(number(0), given.batch) as row:
-        length = tirx.min(given.lengths[row].astype("int64"), given.steps)
-        build.buffer_store(longest, tirx.max(longest[number(0)], length), [number(0)])
-    count = build.bind(longest[number(0)])
-    each = given.batch * given.outputs.shape[2]
+    build.buffer_store(longest, index(0), [index(0)])
+    with emit.loop(given.batch) as row:
+        length = tirx.min(given.lengths[row].astype("int64"), steps)
+        build.buffer_store(longest, tirx.max(longest[index(0)], length), [index(0)])
+    count = build.bind(longest[index(0)])
+    each = index(given.batch) * given.outputs.shape[2]
     rest = flat(given.outputs)
-    with build.serial(number(0), (given.steps - count) * each) as place:
+    with build.serial(index(0), (steps - count) * each) as place:
         build.buffer_store(rest, tirx.const(0, str(given.outputs.dtype)), [count * each + place])
     return count
 
 
 def _sums(
-    layer: Layer, step: tirx.Expr, products: Callable[[Group, range], None], clear: Callable[[Group], None]
-) -> Callable[[Group, range], None]:
+    layer: Layer, step: tirx.Expr, products: Callable[[Group], None], clear: Callable[[Group], None]
+) -> Callable[[Group], None]:
     """Writes the sums of a group: products, or zeros at a first step whose state is zeros."""
-
-    def body(group: Group, batches: range) -> None:
-        if layer.begins:
-            products(group, batches)
-        else:
-            either(step > number(0), partial(products, group, batches), partial(clear, group))
-
-    return body
+    if layer.begins:
+        return products
+    return lambda group: emit.either(step > index(0), partial(products, group), partial(clear, group))
 
 
 def _begin(given: Arguments, layer: Layer, state: tirx.Buffer) -> None:
@@ -116,17 +116,14 @@ def _begin(given: Arguments, layer: Layer, state: tirx.Buffer) -> None:
 
     for place, target in enumerate(given.last[1:], 1):
         _copy(given.batch, layer.hidden, partial(first, place), target)
-    with build.serial(number(0), given.batch) as row:
-        with build.serial(number(0), number(layer.hidden)) as column:
-            build.buffer_store(state, first(0, row, column), [number(0), row, column])
-        if layer.padded > layer.hidden:
-            for half in range(2):
-                with build.serial(number(layer.hidden), number(layer.padded)) as column:
-                    build.buffer_store(state, zero, [number(half), row, column])
+    with emit.loop(given.batch) as row:
+        with emit.loop(layer.hidden) as column:
+            build.buffer_store(state, first(0, row, column), [index(0), row, column])
+        for half in range(2):
+            with emit.loop(layer.padded - layer.hidden) as column:
+                build.buffer_store(state, zero, [index(half), row, index(layer.hidden) + column])
 
 
-def _copy(
-    rows: tirx.Expr, columns: int, source: Callable[[tirx.Expr, tirx.Expr], tirx.Expr], target: tirx.Buffer
-) -> None:
-    with build.serial(number(0), rows) as row, build.serial(number(0), number(columns)) as column:
+def _copy(rows: int, columns: int, source: Callable[[tirx.Expr, tirx.Expr], tirx.Expr], target: tirx.Buffer) -> None:
+    with emit.loop(rows) as row, emit.loop(columns) as column:
         build.buffer_store(target, source(row, column), [row, column])

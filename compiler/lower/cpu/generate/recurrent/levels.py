@@ -6,9 +6,11 @@ from tvm import tirx
 from tvm.script.ir_builder import tirx as build
 
 from heterocc.compiler.lower.converters.recurrent.layer import Layer
+from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.emit import broadcast, put, vector
 from heterocc.compiler.lower.cpu.generate.isa import Isa
-from heterocc.compiler.lower.cpu.generate.recurrent.arguments import array, flat, number
+from heterocc.compiler.lower.cpu.generate.places import index
+from heterocc.compiler.lower.cpu.generate.recurrent.arguments import array, flat
 from heterocc.compiler.lower.cpu.generate.spans import folded
 
 _WIDE = (4, 2, 1)
@@ -24,11 +26,11 @@ class Levels:
     level, `zero` the zero point, [1] each.
     """
 
-    def __init__(self, layer: Layer, batch: tirx.Expr, isa: Isa) -> None:
+    def __init__(self, layer: Layer, batch: int, isa: Isa) -> None:
         self.layer, self.batch = layer, batch
         self.bytes = flat(array("uint8", batch, layer.padded))
-        self.scale = array("float32", number(1))
-        self.zero = array("int32", number(1))
+        self.scale = array("float32", 1)
+        self.zero = array("int32", 1)
         self.sum = array("float32", batch) if layer.shifted else None
         vectors = layer.padded // min(isa.lanes, layer.unit)
         self.lanes = min(isa.lanes, layer.unit) * next(n for n in _WIDE if vectors % n == 0)
@@ -37,35 +39,35 @@ class Levels:
         """Write the code that makes them from rows of the state, [batch, padded] from `start` on in a flat buffer."""
         layer, lanes = self.layer, self.lanes
         zero, most = tirx.const(0, "float32"), tirx.const(_LEVELS, "float32")
-        ends = [_register(lanes, "float32") for _ in range(2)]
-        with build.serial(number(0), self.batch * number(layer.padded // lanes)) as part:
-            value = vector(state, start + part * number(lanes), lanes)
+        ends = [_register(lanes) for _ in range(2)]
+        with emit.loop(self.batch * (layer.padded // lanes)) as part:
+            value = vector(state, start + part * index(lanes), lanes)
             for end, combine in zip(ends, (tirx.min, tirx.max), strict=True):
-                put(end, combine(vector(end, number(0), lanes), value), number(0), lanes)
+                put(end, combine(vector(end, index(0), lanes), value), index(0), lanes)
         merged = (folded(end, lanes, combine) for end, combine in zip(ends, (tirx.min, tirx.max), strict=True))
-        low, high = (build.bind(one[number(0)]) for one in merged)
+        low, high = (build.bind(one[index(0)]) for one in merged)
         span = build.bind(high - low)
         scale = build.bind(tirx.Select(span > zero, span / most, tirx.const(1, "float32")))
         middle = build.bind(tirx.nearbyint(tirx.max(zero, tirx.min(most, -low / scale))))
-        build.buffer_store(self.scale, scale, [number(0)])
-        build.buffer_store(self.zero, tirx.Cast("int32", middle), [number(0)])
-        with build.serial(number(0), self.batch) as row:
-            begin = build.bind(start + row * number(layer.padded))
-            total = _register(lanes, "float32") if self.sum is not None else None
-            with build.serial(number(0), number(layer.padded // lanes)) as part:
-                value = vector(state, begin + part * number(lanes), lanes)
+        build.buffer_store(self.scale, scale, [index(0)])
+        build.buffer_store(self.zero, tirx.Cast("int32", middle), [index(0)])
+        with emit.loop(self.batch) as row:
+            begin = build.bind(start + row * index(layer.padded))
+            total = _register(lanes) if self.sum is not None else None
+            with emit.loop(layer.padded // lanes) as part:
+                value = vector(state, begin + part * index(lanes), lanes)
                 level = tirx.nearbyint(value / broadcast(scale, lanes)) + broadcast(middle, lanes)
                 level = tirx.max(broadcast(zero, lanes), tirx.min(broadcast(most, lanes), level))
                 if total is not None:
-                    more = vector(total, number(0), lanes) + (level - broadcast(middle, lanes))
-                    put(total, more, number(0), lanes)
+                    more = vector(total, index(0), lanes) + (level - broadcast(middle, lanes))
+                    put(total, more, index(0), lanes)
                 narrow = tirx.Cast(f"uint8x{lanes}", tirx.Cast(f"int32x{lanes}", level))
-                put(self.bytes, narrow, row * number(layer.padded) + part * number(lanes), lanes)
+                put(self.bytes, narrow, row * index(layer.padded) + part * index(lanes), lanes)
             if total is not None and self.sum is not None:
-                build.buffer_store(self.sum, folded(total, lanes, lambda a, b: a + b)[number(0)], [row])
+                build.buffer_store(self.sum, folded(total, lanes, lambda a, b: a + b)[index(0)], [row])
 
 
-def _register(lanes: int, dtype: str) -> tirx.Buffer:
-    made = build.alloc_buffer((lanes,), dtype, scope="global")
-    put(made, broadcast(tirx.const(0, dtype), lanes), number(0), lanes)
+def _register(lanes: int) -> tirx.Buffer:
+    made = emit.registers(1, lanes)
+    put(made, emit.zeros(lanes), index(0), lanes)
     return made

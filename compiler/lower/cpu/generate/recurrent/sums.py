@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tvm import tirx
 from tvm.script.ir_builder import tirx as build
 
-from heterocc.compiler.lower.cpu.generate.emit import bound, broadcast, put, vector
+from heterocc.compiler.lower.cpu.generate import emit
+from heterocc.compiler.lower.cpu.generate.any_rows import count_of, either_size, row_runs, tile_of_any
 from heterocc.compiler.lower.cpu.generate.isa import Isa
-from heterocc.compiler.lower.cpu.generate.recurrent.arguments import number
-from heterocc.compiler.lower.cpu.generate.recurrent.groups import Group, Phase, Tiles
+from heterocc.compiler.lower.cpu.generate.places import index
+from heterocc.compiler.lower.cpu.generate.recurrent.groups import Group, Phase
 from heterocc.compiler.lower.cpu.generate.terms import NUMBERS, in_vectors_of, of_fours
+from heterocc.compiler.lower.cpu.sizes import is_number
 
 
 @dataclass(frozen=True)
@@ -30,69 +31,71 @@ class Sums:
 
     phase: Phase
     memory: tirx.Buffer
-    batch: tirx.Expr
+    batch: int
 
     def place(self, group: Group, row: tirx.Expr, gate: int, column: tirx.Expr) -> tirx.Expr:
         """Where the sum of a gate and of a column of a group is."""
         gates = self.phase.gates
-        start = group.first * self.batch * number(len(gates))
-        return start + (row * number(len(gates)) + number(gate - gates.start)) * number(group.stored) + column
+        start = group.first * index(self.batch * len(gates))
+        return start + (row * index(len(gates)) + index(gate - gates.start)) * index(group.stored) + column
 
-    def write(self, tiles: Tiles, source: Source, weights: tirx.Buffer, isa: Isa, group: Group, batches: range) -> None:
-        """Write the code that computes the sums of a group, for any of these batches."""
-        tiles.each(batches, lambda first, rows: self._tile(group, first, rows, source, weights, isa))
+    def write(self, source: Source, weights: tirx.Buffer, isa: Isa, group: Group) -> None:
+        """Write the code that computes the sums of a group."""
+        tiles = row_runs(self.batch, self.phase.rows)
+
+        def write_rows(rows: int, first: tirx.Expr) -> None:
+            count = self.phase.vectors(rows, group.stored)
+            size = count * self.phase.lanes
+            with emit.loop(group.stored // size) as part:
+                columns = [part * index(size) + index(n * self.phase.lanes) for n in range(count)]
+                self._tile(group, columns, (first, rows), source, weights, isa)
+
+        with emit.loop(count_of(self.batch, tiles)) as tile:
+            if is_number(self.batch):
+                emit.either_run(tiles, tile, lambda run: write_rows(run.size, emit.bound(emit.start_of(run, tile))))
+            else:
+                size, first = map(emit.bound, tile_of_any(self.batch, tiles, tile))
+                either_size(tiles, size, lambda run: write_rows(run.size, first))
 
     def clear(self, group: Group) -> None:
         """Write the code for sums of a state of zeros."""
-        count = self.batch * number(len(self.phase.gates) * group.stored)
-        start = self.place(group, number(0), self.phase.gates.start, number(0))
-        with build.serial(number(0), count) as place:
+        start = self.place(group, index(0), self.phase.gates.start, index(0))
+        with emit.loop(self.batch * len(self.phase.gates) * group.stored) as place:
             build.buffer_store(self.memory, tirx.const(0, str(self.memory.dtype)), [start + place])
 
-    def _tile(self, group: Group, first: tirx.Expr, rows: int, source: Source, weights: tirx.Buffer, isa: Isa) -> None:
-        phase, lanes = self.phase, self.phase.lanes
-        count = phase.vectors(rows, group.stored)
-        with build.serial(number(0), number(group.stored // (count * lanes))) as part:
-            columns = [part * number(count * lanes) + number(n * lanes) for n in range(count)]
-            self._part(group, columns, [first + number(r) for r in range(rows)], source, weights, isa)
-
-    def _part(
+    def _tile(
         self,
         group: Group,
-        columns: Sequence[tirx.Expr],
-        rows: Sequence[tirx.Expr],
+        columns: list[tirx.Expr],
+        rows: tuple[tirx.Expr, int],
         source: Source,
         weights: tirx.Buffer,
         isa: Isa,
     ) -> None:
+        """Compute the sums of all gates for the vectors of some columns, and for so many rows from the first on."""
         layer, gates, lanes = self.phase.layer, self.phase.gates, self.phase.lanes
-        block, together = layer.block(len(gates)), layer.together
-        dtype = str(self.memory.dtype)
+        block, together, (first, count) = layer.block(len(gates)), layer.together, rows
         before = gates.start * layer.padded * layer.terms * together
         starts = []
         for column in columns:
             place = group.first + column
-            whole = tirx.floordiv(place, number(block)) * number(block * layer.terms * len(gates))
-            starts.append(bound(number(before) + (whole + tirx.floormod(place, number(block))) * number(together)))
-        totals = {
-            (row, gate, n): build.alloc_buffer((lanes,), dtype, scope="global")
-            for gate in range(len(gates))
-            for n in range(len(columns))
-            for row in range(len(rows))
-        }
-        for total in totals.values():
-            put(total, broadcast(tirx.const(0, dtype), lanes), number(0), lanes)
-        begins = [bound(source.start + row * number(source.pitch)) for row in rows]
-        kind = of_fours(in_vectors_of(lanes, isa)) if layer.narrow else NUMBERS[dtype]
-        with build.serial(number(0), number(layer.terms)) as term:
-            factors = [kind.number(source.rows, begin + term * number(together)) for begin in begins]
-            for gate in range(len(gates)):
-                for n, start in enumerate(starts):
-                    place = start + (term * number(len(gates)) + number(gate)) * number(block * together)
-                    column_ = vector(weights, place, lanes * together)
-                    for row, factor in enumerate(factors):
-                        total = totals[row, gate, n]
-                        put(total, kind.add(vector(total, number(0), lanes), factor, column_), number(0), lanes)
-        for (row, gate, n), total in totals.items():
-            place = self.place(group, rows[row], gates.start + gate, columns[n])
-            put(self.memory, vector(total, number(0), lanes), place, lanes)
+            whole = tirx.floordiv(place, index(block)) * index(block * layer.terms * len(gates))
+            starts.append(emit.bound(index(before) + (whole + tirx.floormod(place, index(block))) * index(together)))
+        kind = of_fours(in_vectors_of(lanes, isa)) if layer.narrow else NUMBERS[str(self.memory.dtype)]
+        begin = emit.bound(source.start + first * index(source.pitch))
+
+        def factor(row: tirx.Expr, term: tirx.Expr) -> tirx.Expr:
+            return kind.number(source.rows, begin + row * index(source.pitch) + term * index(together))
+
+        def loaded(vector: int, term: tirx.Expr) -> tirx.Expr:
+            gate, n = divmod(vector, len(columns))
+            place = starts[n] + (term * index(len(gates)) + index(gate)) * index(block * together)
+            return emit.vector(weights, place, lanes * together)
+
+        vectors = len(gates) * len(columns)
+        sums = emit.product_tile(count, vectors, layer.terms, replace(isa, lanes=lanes), factor, loaded, kind=kind)
+        for vector, total in enumerate(sums):
+            gate, n = divmod(vector, len(columns))
+            with emit.loop(count, "unroll") as row:
+                to = self.place(group, first + row, gates.start + gate, columns[n])
+                emit.put(self.memory, emit.vector(total, row * index(lanes), lanes), to, lanes)
