@@ -135,3 +135,14 @@ def either_size(tiles: Sequence[Run], size: tirx.Expr, body: Callable[[Run], Non
         body(tiles[0])
     else:
         emit.either(size == index(tiles[0].size), lambda: body(tiles[0]), lambda: either_size(tiles[1:], size, body))
+
+
+def each_tile(total: int, most: int, body: Callable[[tirx.Expr, int], None]) -> None:
+    """Write a loop over the tiles of `total` rows, of at most `most`, with `body(first, size)` for each size."""
+    tiles = row_runs(total, most)
+    with emit.loop(count_of(total, tiles)) as tile:
+        if is_number(total):
+            emit.either_run(tiles, tile, lambda run: body(emit.bound(emit.start_of(run, tile)), run.size))
+        else:
+            size, first = map(emit.bound, tile_of_any(total, tiles, tile))
+            either_size(tiles, size, lambda run: body(first, run.size))

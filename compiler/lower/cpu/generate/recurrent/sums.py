@@ -8,12 +8,11 @@ from tvm import tirx
 from tvm.script.ir_builder import tirx as build
 
 from heterocc.compiler.lower.cpu.generate import emit
-from heterocc.compiler.lower.cpu.generate.any_rows import count_of, either_size, row_runs, tile_of_any
+from heterocc.compiler.lower.cpu.generate.any_rows import each_tile
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.places import index
 from heterocc.compiler.lower.cpu.generate.recurrent.groups import Group, Phase
 from heterocc.compiler.lower.cpu.generate.terms import NUMBERS, in_vectors_of, of_fours
-from heterocc.compiler.lower.cpu.sizes import is_number
 
 
 @dataclass(frozen=True)
@@ -41,21 +40,15 @@ class Sums:
 
     def write(self, source: Source, weights: tirx.Buffer, isa: Isa, group: Group) -> None:
         """Write the code that computes the sums of a group."""
-        tiles = row_runs(self.batch, self.phase.rows)
 
-        def write_rows(rows: int, first: tirx.Expr) -> None:
+        def write_rows(first: tirx.Expr, rows: int) -> None:
             count = self.phase.vectors(rows, group.stored)
             size = count * self.phase.lanes
             with emit.loop(group.stored // size) as part:
                 columns = [part * index(size) + index(n * self.phase.lanes) for n in range(count)]
                 self._tile(group, columns, (first, rows), source, weights, isa)
 
-        with emit.loop(count_of(self.batch, tiles)) as tile:
-            if is_number(self.batch):
-                emit.either_run(tiles, tile, lambda run: write_rows(run.size, emit.bound(emit.start_of(run, tile))))
-            else:
-                size, first = map(emit.bound, tile_of_any(self.batch, tiles, tile))
-                either_size(tiles, size, lambda run: write_rows(run.size, first))
+        each_tile(self.batch, self.phase.rows, write_rows)
 
     def clear(self, group: Group) -> None:
         """Write the code for sums of a state of zeros."""

@@ -12,6 +12,10 @@ from heterocc.compiler.lower.converters.quantised.blocks import SIGN, TERMS, TIL
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.places import index
+from heterocc.compiler.lower.kernels.expressions import divisor_up_to
+
+PLAIN = 32
+"""The bits of weights that are numbers, of float32 or float16, in one block for each tile of columns."""
 
 _TABLE, _TABLE_BITS = 16, 4
 """The numbers of a table in a register of AVX-512, and the bits that are a place in it."""
@@ -19,6 +23,9 @@ _TABLE, _TABLE_BITS = 16, 4
 _SIGNS = -0x7F7F7F80
 """The highest bits of the bytes of a word: changing them makes bytes with a sign of those that are SIGN more."""
 
+
+_CHUNK = 512
+"""Terms whose weights are unpacked together: with the rows of a tile they stay in the nearest caches."""
 
 RowPlaces = Callable[[tirx.Expr, int], Callable[[tirx.Expr], tirx.Expr]]
 """The places of some rows from the first on, by their numbers in a tile."""
@@ -61,9 +68,19 @@ class BlockedArguments:
         return len(self.rows) > 2
 
     @property
+    def plain(self) -> bool:
+        """Whether the weights are numbers, not codes."""
+        return self.bits == PLAIN
+
+    @property
     def terms(self) -> int:
         """Terms of a row."""
         return self.blocks * self.block
+
+    @property
+    def chunk(self) -> int:
+        """Blocks whose weights are unpacked together."""
+        return divisor_up_to(self.blocks, max(1, _CHUNK // self.block))
 
     @property
     def steps(self) -> int:
@@ -81,6 +98,12 @@ class BlockedArguments:
         tile, inside = tirx.floordiv(start, index(TILE)), tirx.floormod(start, index(TILE))
         tile = tile if self.begin is None else self.begin + tile
         return build.bind((tile * index(self.blocks) + block) * index(TILE) + inside)
+
+    def plain_place(self, vector: tirx.Expr) -> tirx.Expr:
+        """The place of the first number of a vector of columns, whose terms are TILE apart."""
+        place = self.column(vector, index(0))
+        inside = tirx.floormod(place, index(TILE))
+        return build.bind((place - inside) * index(self.block) + inside)
 
     def scale(self, column: tirx.Expr) -> tirx.Expr:
         """The scales of a block."""
