@@ -232,27 +232,26 @@ def product_tile(
     factor: Callable[[tirx.Expr, Any], tirx.Expr | Sequence[tirx.Expr]],
     loaded: Callable[[int, Any], tirx.Expr | Sequence[tirx.Expr]],
     walk: Walk = in_turn,
-    edge: int = 0,
     begin: Callable[[tirx.Expr, int], tirx.Expr] | None = None,
     kind: Term = FLOATS,
 ) -> Sequence[tirx.Buffer]:
     """Accumulate `rows` × `vectors` vectors over `terms`: one buffer per column of vectors, row by row.
 
     `factor(row, term)` is a number of the kind of terms, `loaded(column, term)` a vector, for each term that
-    `walk(terms, step)` calls `step` with. The last column has vectors of `edge` lanes if that is not
-    zero. Few accumulators are kept several times, for terms in turn, because the next sum has to wait for the last.
-    `begin(row, column)` is the vector to which the products are added, by default of zeros.
+    `walk(terms, step)` calls `step` with. Few accumulators are kept several times, for terms in turn, because the next
+    sum has to wait for the last. `begin(row, column)` is the vector to which the products are added, by default of
+    zeros.
     """
     chains = 1
     most = isa.registers - HELD_TERMS  # LLVM loads the vectors of several terms at once, and would store sums for them
     few = min(7, most // 2)
     while chains < UNROLL and rows * vectors * chains <= few and typical(terms) >= 4 * UNROLL:
         chains *= 2
-    widths = [isa.lanes] * (vectors - 1) + [edge or isa.lanes]
-    sums = [[registers(rows, lanes, kind.sums) for lanes in widths] for _ in range(chains)]
+    lanes = isa.lanes
+    sums = [[registers(rows, lanes, kind.sums) for _ in range(vectors)] for _ in range(chains)]
     with loop(rows, "unroll") as row:
         for chain in sums:
-            for column, (buffer, lanes) in enumerate(zip(chain, widths, strict=True)):
+            for column, buffer in enumerate(chain):
                 first = zeros(lanes, kind.sums) if begin is None or chain is not sums[0] else begin(row, column)
                 put(buffer, first, row * index(lanes), lanes)
 
@@ -260,14 +259,14 @@ def product_tile(
         # Broadcasts outside and vectors inside: the other order keeps all broadcasts live and spills.
         with loop(rows, "unroll") as row:
             one = factor(row, term)
-            for column, (buffer, lanes) in enumerate(zip(sums[number % chains], widths, strict=True)):
+            for column, buffer in enumerate(sums[number % chains]):
                 place = row * index(lanes)
                 total = vector(buffer, place, lanes)
                 put(buffer, kind.add(total, one, loaded(column, term)), place, lanes)
 
     walk(terms, step)
     for chain in sums[1:]:
-        for buffer, more, lanes in zip(sums[0], chain, widths, strict=True):
+        for buffer, more in zip(sums[0], chain, strict=True):
             with loop(rows, "unroll") as row:
                 place = row * index(lanes)
                 put(buffer, vector(buffer, place, lanes) + vector(more, place, lanes), place, lanes)

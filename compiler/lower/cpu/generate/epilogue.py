@@ -58,21 +58,18 @@ def store_tile(
     lanes: int,
     place: Callable[[tirx.Expr, int, tirx.Expr], Place],
     width: Callable[[int], int],
-    edge: int = 0,
     *,
     in_memory: bool = False,
 ) -> None:
     """Store a tile: `sums` has one buffer per column of vectors, with `rows` vectors of `lanes` numbers.
 
-    `place(row, column, lane)` is where a number belongs, `width(column)` how many lanes of a column's vectors do. The
-    last column has vectors of `edge` lanes if that is not zero. `in_memory` is whether the sums are in memory, not in
-    registers, as those of a number of rows that is an expression are.
+    `place(row, column, lane)` is where a number belongs, `width(column)` how many lanes of a column's vectors do.
+    `in_memory` is whether the sums are in memory, not in registers, as those of a number of rows that is an expression
+    are.
     """
     heavy = is_heavy(kernel)
     in_turn = heavy or in_memory or isinstance(rows, tirx.Expr)
     for column, buffer in enumerate(sums):
-        if edge and column == len(sums) - 1:
-            lanes = edge
         kept = {number: registers(1, lanes, dtype_of(s.value)) for number, s in kept_stages(kernel)}
         held = buffer
         if heavy and not in_memory and not isinstance(rows, tirx.Expr) and rows > 1:

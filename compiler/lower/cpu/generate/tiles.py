@@ -208,39 +208,6 @@ def tile_of_any_number(rows: int, isa: Isa, most: int = MOST_ROWS) -> tuple[int,
     return min(timed)[2]
 
 
-MOST_EDGED = 5
-"""Vectors of a row that one tile may cover of which the last is half as wide."""
-
-
-def edge_lanes(rows: int, length: int, isa: Isa) -> int:
-    """Lanes of the last vector of a row of `length` numbers: half of the others where that is enough and pays.
-
-    It pays in registers of 16 lanes, half of which are computed in half the time, if one tile covers the row.
-    """
-    if not is_number(length):
-        return isa.lanes
-    count = -(-length // isa.lanes)
-    narrow = isa.lanes >= 16 and 1 < count <= MOST_EDGED and 0 < length % isa.lanes <= isa.lanes // 2
-    if not narrow:
-        return isa.lanes
-    tall, wide = choose_tile(rows, count, isa)
-    rows = typical(rows)
-    step = isa.core.step_cycles
-    whole = sum(r.count * v.count * step(r.size, v.size) for r in runs(rows, tall) for v in runs(count, wide))
-    edged = sum(r.count * step(r.size, count - 0.5) for r in runs(rows, edged_rows(rows, count, isa)))
-    return isa.lanes // 2 if edged < whole else isa.lanes
-
-
-EDGE_SPARE = 2
-"""Registers that a tile with a narrower last vector leaves free: with fewer LLVM stores sums in each turn of a loop of
-less than four unrolled terms. Products of 46 terms took up to 2.4 times as long."""
-
-
-def edged_rows(rows: int, vectors: int, isa: Isa, most: int = MOST_ROWS) -> int:
-    """Rows of a tile that covers all vectors of a row, the last of them narrower."""
-    return max(1, min(typical(rows), most, (isa.registers - EDGE_SPARE - vectors - 1) // vectors))
-
-
 VECTOR_CYCLES = 0.75
 HALF_CYCLES = 0.1
 """The time of a vector beside that of its lanes, relative to the lanes of a longest one: it is loaded across cache

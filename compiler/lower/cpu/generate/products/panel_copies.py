@@ -29,10 +29,7 @@ CROSSING_LANES = 8
 
 
 class PanelCopies:
-    """Copies of panels of the vectors' side of a product, of `length` columns.
-
-    `edge` are the lanes of a last vector that they fill in part, or 0.
-    """
+    """Copies of panels of the vectors' side of a product, of `length` columns."""
 
     any_length = True
     """Whether rows may be shorter than a vector if their length is known only at run time."""
@@ -42,7 +39,6 @@ class PanelCopies:
     product: Product
     isa: Isa
     length: int
-    edge: int
 
     @property
     def terms(self) -> int:
@@ -103,12 +99,9 @@ class PanelCopies:
         """Copy a panel of the vectors."""
         width = len(starts) * self.isa.lanes
         copied = emit.scratch(self.terms * width, self.kind.read)
-        used = [self.isa.lanes] * len(starts)
-        used[-1] = self.edge or used[-1]
-        if is_number(self.length):
-            used = [min(lanes, self.length) for lanes in used]
+        used = min(self.isa.lanes, self.length) if is_number(self.length) else self.isa.lanes
         copies = copy_pairs if self.kind is PAIRS else copy_columns
-        vectors = list(zip(starts, used, strict=True))
+        vectors = [(start, used) for start in starts]
         copies(self._columns(arguments, place), vectors, self.isa.lanes, copied, index(0), width)
         return copied
 

@@ -44,8 +44,6 @@ from heterocc.compiler.lower.cpu.generate.tiles import (
     ROW_PLACES,
     Run,
     column_runs,
-    edge_lanes,
-    edged_rows,
     most_rows,
     pick_tile,
     vector_runs,
@@ -94,11 +92,7 @@ class ProductWriter(FewColumns):
         self.kind = self.kind_of(kernel)
         self.length = product.columns.length
         count = -(-self.length // isa.lanes)
-        self.edge = edge_lanes(product.rows.length, self.length, isa) % isa.lanes
-        if self.edge:
-            tall, wide = edged_rows(product.rows.length, count, isa, self._most_rows()), count
-        else:
-            tall, wide = pick_tile(product.rows.length, count, isa, self._most_rows())
+        tall, wide = pick_tile(product.rows.length, count, isa, self._most_rows())
         self.row_runs = row_runs(product.rows.length, tall, near=self.reads_near)
         sized = self.any_length and not is_number(self.length)
         self.column_runs = column_runs(self.length, isa.lanes, wide) if sized else vector_runs(count, wide)
@@ -130,9 +124,8 @@ class ProductWriter(FewColumns):
     @property
     def cycles(self) -> float:
         """Modelled time, without that of copying whole vectors."""
-        unused = 1 - self.edge / self.isa.lanes if self.edge else 0.0
         tiles = [
-            typical(r.count) * typical(v.count) * self.isa.core.step_cycles(r.size, v.size - unused)
+            typical(r.count) * typical(v.count) * self.isa.core.step_cycles(r.size, v.size)
             for r in self.row_runs
             for v in self.column_runs
         ]
@@ -269,8 +262,6 @@ class ProductWriter(FewColumns):
         """The starts of the vectors of a panel."""
         number = emit.start_of(run, group)
         starts = [self._start((number + index(v)) * index(self.isa.lanes)) for v in range(run.size)]
-        if self.edge:
-            starts[-1] = index(self.length - self.edge)
         return [tirx.max(start, index(0)) for start in starts] if run.short else starts
 
     def _start(self, column: tirx.Expr) -> tirx.Expr:
@@ -289,14 +280,10 @@ class ProductWriter(FewColumns):
             self._store(arguments, place, panel, sums, rows, first)
 
         if shares_epilogue(product.rows.length, product.terms.length):
-            lanes = [self._used(run, column) for column in range(run.size)]
+            lanes = [self.isa.lanes] * run.size
             write_sized_tile(product.rows.length, self.row_runs, tile, lanes, self.kind.sums, sums, store)
         else:
             write_tile(self.row_runs, tile, sums, store)
-
-    def _used(self, run: Run, column: int) -> int:
-        """The lanes of a column of a panel."""
-        return self.edge if self.edge and column == run.size - 1 else self.isa.lanes
 
     def _sums(
         self, arguments: Arguments, place: Place, panel: Panel, rows: Run, at: tuple[tirx.Expr, tirx.Expr]
@@ -304,7 +291,7 @@ class ProductWriter(FewColumns):
         """Compute the sums of a tile; `at` are its number and its first row."""
         run, starts, (tile, first) = panel.run, panel.starts, at
         broadcast = self.numbers(arguments, place, rows, first)
-        loaded = self._vectors(arguments, place, panel, partial(self._used, run))
+        loaded = self._vectors(arguments, place, panel)
         tiles = count_of(self.product.rows.length, self.row_runs)
         walk = self.fetched(arguments, place, panel, TileOfPanel(rows, tile, tiles))
         if not run.short:
@@ -312,9 +299,7 @@ class ProductWriter(FewColumns):
             tile = (rows.size, starts)
             core = self.isa.core
             walk = fetching_tile(self.kernel, self.product, arguments, at_first, tile, walk, self.unroll, core)
-        return emit.product_tile(
-            rows.size, run.size, self.terms, self.isa, broadcast, loaded, walk, self.edge, kind=self.kind
-        )
+        return emit.product_tile(rows.size, run.size, self.terms, self.isa, broadcast, loaded, walk, kind=self.kind)
 
     def _store(
         self,
@@ -338,10 +323,7 @@ class ProductWriter(FewColumns):
             rows,
             self.isa.lanes,
             lambda row, column, lane: [*place, *row_place(row), (product.columns, starts[column] + lane)],
-            lambda column: (
-                min(self._used(run, column), self.length) if is_number(self.length) else self._used(run, column)
-            ),
-            self.edge,
+            lambda _: min(self.isa.lanes, self.length) if is_number(self.length) else self.isa.lanes,
         )
 
     def _row_places(self, count: int | tirx.Expr, first: tirx.Expr) -> Callable[[tirx.Expr], Place]:

@@ -95,25 +95,23 @@ class ProductReads(PanelCopies):
         arguments: Arguments,
         place: Place,
         panel: Panel,
-        used: Callable[[int], int],
     ) -> Callable[[int, tirx.Expr], tirx.Expr]:
-        """The vector of a column of a panel and a term, of `used(column)` lanes."""
+        """The vector of a column of a panel and a term."""
         product, packing, lanes = self.product, self.packed[1], self.isa.lanes
         run, number, starts, copied = panel.run, panel.number, panel.starts, panel.copied
 
         def loaded(column: int, term: tirx.Expr) -> tirx.Expr:
             if copied is not None:
-                return emit.vector(copied, term * index(run.size * lanes) + index(column * lanes), used(column))
+                return emit.vector(copied, term * index(run.size * lanes) + index(column * lanes), lanes)
             flat = arguments.flat(product.vectors.load.source)
             if packing is not None:
                 base = self._packed_base(packing, place) + number * index(lanes * packing.steps)
-                first_lane = column * lanes + lanes - used(column)
-                return emit.vector(flat, base + term * index(run.size * lanes) + index(first_lane), used(column))
+                return emit.vector(flat, base + term * index(run.size * lanes) + index(column * lanes), lanes)
             where = at(product.vectors.form, [*place, (product.columns, starts[column]), (product.terms, term)])
             assert where is not None
             if run.short:
                 return masked_vector(flat, where, lanes, self._filled())
-            return emit.vector(flat, where, used(column))
+            return emit.vector(flat, where, lanes)
 
         return loaded
 
@@ -160,11 +158,8 @@ class ProductReads(PanelCopies):
     def unroll(self) -> int:
         """The number of terms that are unrolled.
 
-        With more than one after the loop, LLVM stores some sums of a tile that ends with half a vector in each turn.
         Rows of any number have code for many sizes of tiles, whose loops are kept short.
         """
-        if self.edge and is_number(self.terms) and self.terms % emit.UNROLL > 1:
-            return 1
         wide = min(r.size for r in self.column_runs) >= WIDE_TILE
         sized = not (is_number(self.terms) and is_number(self.product.rows.length))
         return emit.UNROLL // 2 if sized and wide and is_number(self.length) else emit.UNROLL

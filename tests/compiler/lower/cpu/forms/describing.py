@@ -28,7 +28,6 @@ FIELDS = {
     "height": "height",
     "planes": "planes",
     "strip": "strip",
-    "edge": "edge",
     "filter": "filter",
     "copies": "copies",
     "in_turn": "block",
