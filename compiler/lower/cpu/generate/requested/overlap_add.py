@@ -1,27 +1,27 @@
 """Sums of columns that overlap in an image, the reverse of taking windows out of it: vectors along a row.
 
 Places of a row whose indices have one remainder by the stride are sums over the taps that meet them. A vector of places
-for each remainder is computed, and these are put together element by element.
+for each remainder is computed, and these are put together in a line of memory, which is copied to the image.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
 from tvm import tirx
 from tvm.script.ir_builder import tirx as build
 
 from heterocc.compiler.lower.cpu.generate import emit
-from heterocc.compiler.lower.cpu.generate.convolution.form import Window
-from heterocc.compiler.lower.cpu.generate.convolution.shifted import Plane, Row
 from heterocc.compiler.lower.cpu.generate.maps.interleaves import interleaved
+from heterocc.compiler.lower.cpu.generate.masked import mask, masked_vector
 from heterocc.compiler.lower.cpu.generate.places import index
-from heterocc.compiler.lower.cpu.generate.requested.overlap_form import ELEMENT, Overlap, overlap_of
-from heterocc.compiler.lower.cpu.generate.requested.overlap_loops import write_loops
 from heterocc.compiler.lower.cpu.generate.requested.request import Request
 from heterocc.compiler.lower.cpu.generate.spans import in_vectors
+
+ELEMENT = 4
+"""The work of an element of the columns, in multiply-adds."""
 
 MOST_SHUFFLED = 4
 """The limit on vectors that are put together by shuffles; of more, every element is stored on its own."""
@@ -29,19 +29,51 @@ MOST_SHUFFLED = 4
 MOST_TAPS = 400
 """The limit on taps that have code of their own: LLVM takes a quarter of a second for 256, and a minute for 4096."""
 
-Start: TypeAlias = "tirx.Expr | int"
-"""A first group of places: an int if code is written for this one only."""
+Meets = Callable[[tirx.Expr, tirx.Expr], None]
+"""What is written for a tap that meets a place, and the window that has it there."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Row:
-    """A row of the image: place `phase` of a group of rows of a plane, which begins at `begin`."""
+class OverlapAxis:
+    """One axis of an image: where the elements of `count` windows are added.
 
-    plane: tirx.Expr
-    group: tirx.Expr
-    phase: int
-    begin: tirx.Expr
-    bias: tirx.Expr | None
+    A window has `taps` elements `dilation` apart, and begins `stride` after the one before; the first one begins
+    `before` the first of `places`.
+    """
+
+    count: int
+    taps: int
+    stride: int
+    dilation: int
+    before: int
+    places: int
+
+    @property
+    def groups(self) -> int:
+        """The groups of `stride` places, the last of which may have fewer."""
+        return -(-self.places // self.stride)
+
+    def meeting(self, group: tirx.Expr, phase: int | tirx.Expr, body: Meets) -> None:
+        """Write `body` for the taps that meet place `phase` of a group: one after the other, or a loop over them.
+
+        Those whose distance from a place is a multiple of the stride lie `stride / gcd(stride, dilation)` apart.
+        """
+        if isinstance(phase, int):
+            for tap in range(self.taps):
+                window, rest = divmod(phase + self.before - tap * self.dilation, self.stride)
+                if not rest:
+                    body(index(tap), emit.bound(group + index(window)))
+            return
+        common = math.gcd(self.stride, self.dilation)
+        step = self.stride // common
+        inverse = pow(self.dilation // common, -1, step) if step > 1 else 0
+        before = emit.bound(group * index(self.stride) + phase + index(self.before))
+        first = emit.bound(tirx.floormod(tirx.floordiv(before, index(common)) * index(inverse), index(step)))
+        with emit.loop(-(-self.taps // step)) as number:
+            tap = emit.bound(first + number * index(step))
+            meets = tirx.all(tap < index(self.taps), tirx.EQ(tirx.floormod(before, index(common)), index(0)))
+            with build.If(meets), build.Then():
+                body(tap, emit.bound(tirx.floordiv(before - tap * index(self.dilation), index(self.stride))))
 
 
 def write_overlap_add(request: Request, arguments: Sequence[tirx.Buffer]) -> None:
@@ -50,102 +82,109 @@ def write_overlap_add(request: Request, arguments: Sequence[tirx.Buffer]) -> Non
     The options `stride0`, `dilation0`, `before0` … are those of the axes. The bias has a number for each channel, and
     the function is otherwise that of ONNX's Col2Im.
     """
-    overlap = overlap_of(request)
-    if overlap.rows.taps * overlap.across.taps > MOST_TAPS:
-        write_loops(overlap, request.isa, arguments)
-    else:
-        _Writer(overlap, arguments).write()
+    batch, channels, *inner = request.shapes[0]
+    rank = len(inner) // 2
+    taps, counts, places = inner[:rank], inner[rank:], request.shapes[-1][2:]
+
+    def axis(n: int) -> OverlapAxis:
+        stride, dilation, before = (request.number(f"{name}{n}") for name in ("stride", "dilation", "before"))
+        return OverlapAxis(counts[n], taps[n], stride, dilation, before, places[n])
+
+    axes = list(map(axis, range(rank)))
+    rows, across = axes if rank == 2 else (OverlapAxis(1, 1, 1, 1, 0, 1), axes[0])
+    _Writer(rows, across, channels, request.isa.narrowed(across.groups).lanes, arguments).write(batch * channels)
 
 
 class _Writer:
-    def __init__(self, overlap: Overlap, arguments: Sequence[tirx.Buffer]) -> None:
+    def __init__(
+        self, rows: OverlapAxis, across: OverlapAxis, channels: int, lanes: int, arguments: Sequence[tirx.Buffer]
+    ) -> None:
         self.columns, *bias, self.image = arguments
         self.bias = bias[0] if bias else None
-        self.overlap = overlap
-        self.rows, self.across, self.lanes = overlap.rows, overlap.across, overlap.lanes
-        self.step = self.lanes * self.across.stride
+        self.rows, self.across, self.channels, self.lanes = rows, across, channels, lanes
+        self.vectors = -(-across.groups // lanes)
+        self.unrolled = rows.taps * across.taps <= MOST_TAPS
 
-    def write(self) -> None:
-        """Write the kernel's body."""
-        rows, across, planes = self.rows, self.across, self.overlap.planes
-        with emit.shared_loop(planes, planes * self.overlap.elements * ELEMENT) as plane:
-            channel = tirx.floormod(plane, index(self.overlap.channels))
-            bias = None if self.bias is None else build.bind(self.bias[channel])
-            with emit.loop(rows.groups) as group:
-                for phase in range(rows.stride):
-                    number = emit.bound(group * index(rows.stride) + index(phase))
-                    begin = (plane * index(rows.places) + number) * index(across.places)
-                    if (rows.groups - 1) * rows.stride + phase < rows.places:
-                        self._row(_Row(plane, group, phase, build.bind(begin), bias))
+    def write(self, planes: int) -> None:
+        """Write the loops over planes and rows."""
+        rows, across = self.rows, self.across
+        work = planes * rows.taps * across.taps * rows.count * across.count * ELEMENT
+        parts = emit.shares(work, planes, rows.groups)
+        with emit.shared_loop(planes * parts, work) as task:
+            plane, part = emit.unpacked(task, (planes, parts))
+            line = emit.scratch(self.vectors * self.lanes * across.stride)
+            with emit.share_loop(part, parts, rows.groups) as group:
+                for phase in self._each(rows.stride):
+                    row = emit.bound(group * index(rows.stride) + _place(phase))
+                    if rows.places % rows.stride == 0:
+                        self._row(line, plane, (group, phase), row)
                     else:
-                        with build.If(number < index(rows.places)), build.Then():
-                            self._row(_Row(plane, group, phase, build.bind(begin), bias))
+                        with build.If(row < index(rows.places)), build.Then():
+                            self._row(line, plane, (group, phase), row)
 
-    def _row(self, row: _Row) -> None:
-        """Write a row: vectors of each remainder in a loop where they read inside the columns, the others one by one.
+    def _each(self, count: int) -> Iterator[int | tirx.Expr]:
+        """The remainders by a stride: numbers, each with code of its own, or the variable of a loop."""
+        if self.unrolled:
+            yield from range(count)
+        else:
+            with emit.loop(count) as number:
+                yield number
 
-        The last vectors overlap others if all groups are whole.
-        """
-        across, lanes = self.across, self.lanes
-        windows = [window for phase in range(across.stride) for _, window in across.meeting(phase)] or [0]
-        whole = across.places // self.step
-        low = min(whole, max(0, -(min(windows) // lanes)))
-        high = max(low, min(whole, (across.count - max(windows)) // lanes))
-        for vector in range(low):
-            self._vectors(row, vector * lanes, self.step)
-        if high > low:
-            with emit.loop(high - low) as number:
-                self._vectors(row, emit.bound((number + index(low)) * index(lanes)), self.step)
-        for vector in range(high, whole):
-            self._vectors(row, vector * lanes, self.step)
-        left = across.places - whole * self.step
-        if left and whole and across.places % across.stride == 0:
-            self._vectors(row, across.groups - lanes, self.step)
-        elif left:
-            self._vectors(row, whole * lanes, left)
-
-    def _vectors(self, row: _Row, start: Start, count: int) -> None:
-        """Write `count` places of a row from group `start` on."""
-        sums = self._sums(row, start)
-        stride, lanes = self.across.stride, self.lanes
-        begin = index(start * stride) if isinstance(start, int) else emit.bound(start * index(stride))
-        if count == self.step and stride <= MOST_SHUFFLED:
-            whole = [emit.vector(total, index(0), lanes) for total in sums]
-            for part in range(stride):
-                value = interleaved(whole, lanes, part) if stride > 1 and lanes > 1 else whole[part]
-                self._put(row, value, begin + index(part * lanes), lanes)
-            return
-        line = emit.scratch(self.step)
-        for remainder, total in enumerate(sums):
-            with emit.loop(lanes) as lane:
-                build.buffer_store(line, total[lane], [lane * index(stride) + index(remainder)])
+    def _row(self, line: tirx.Buffer, plane: tirx.Expr, at: tuple[tirx.Expr, int | tirx.Expr], row: tirx.Expr) -> None:
+        """Write a row, which is at a group and a remainder."""
+        across, lanes, stride = self.across, self.lanes, self.across.stride
+        with emit.loop(self.vectors) as vector:
+            start, totals = emit.bound(vector * index(lanes)), []
+            for remainder in self._each(stride):
+                totals.append(self._total(plane, at, start, remainder))
+                if not self.unrolled or stride > MOST_SHUFFLED:
+                    with emit.loop(lanes) as lane:
+                        to = (start + lane) * index(stride) + _place(remainder)
+                        build.buffer_store(line, totals[-1][lane], [to])
+            if self.unrolled and stride <= MOST_SHUFFLED:
+                whole = [emit.vector(total, index(0), lanes) for total in totals]
+                for part in range(stride):
+                    value = interleaved(whole, lanes, part) if stride > 1 and lanes > 1 else whole[part]
+                    emit.put(line, value, start * index(stride) + index(part * lanes), lanes)
+        begin = emit.bound((plane * index(self.rows.places) + row) * index(across.places))
+        added = None if self.bias is None else self.bias[tirx.floormod(plane, index(self.channels))]
 
         def move(place: tirx.Expr, width: int) -> None:
-            self._put(row, emit.vector(line, place, width), begin + place, width)
+            value = emit.vector(line, place, width)
+            value = value if added is None else value + emit.broadcast(added, width)
+            emit.put(self.image, value, begin + place, width)
 
-        in_vectors(count, min(lanes, 1 << count.bit_length() - 1), move)
+        in_vectors(across.places, lanes, move)
 
-    def _put(self, row: _Row, value: tirx.Expr, place: tirx.Expr, lanes: int) -> None:
-        if row.bias is not None:
-            value = value + emit.broadcast(row.bias, lanes)
-        emit.put(self.image, value, row.begin + place, lanes)
-
-    def _sums(self, row: _Row, start: Start) -> list[tirx.Buffer]:
-        """The sums of a vector of places for each remainder by the stride: those from group `start` on."""
+    def _total(
+        self, plane: tirx.Expr, at: tuple[tirx.Expr, int | tirx.Expr], start: tirx.Expr, remainder: int | tirx.Expr
+    ) -> tirx.Buffer:
+        """The sums of a vector of places of a row that have one remainder by the stride: those from a group on."""
         rows, across, lanes = self.rows, self.across, self.lanes
-        sums = [emit.registers(1, lanes) for _ in range(across.stride)]
-        for total in sums:
-            emit.put(total, emit.zeros(lanes), index(0), lanes)
-        line = Window(across.count, 0, 1, 1, 1, across.groups)
-        for tap_row, first in rows.meeting(row.phase):
-            source = emit.bound(row.group + index(first))
-            with build.If(tirx.all(source >= index(0), source < index(rows.count))), build.Then():
-                for remainder, total in enumerate(sums):
-                    for tap, window in across.meeting(remainder):
-                        number = (row.plane * index(rows.taps) + index(tap_row)) * index(across.taps) + index(tap)
-                        begin = build.bind((number * index(rows.count) + source) * index(across.count))
-                        read = Row(Plane(self.columns, begin, 1, line, lanes), begin, across.count)
-                        value = read.vector(start, window)
-                        if value is not None:
-                            emit.put(total, emit.vector(total, index(0), lanes) + value, index(0), lanes)
-        return sums
+        total = emit.registers(1, lanes)
+        emit.put(total, emit.zeros(lanes), index(0), lanes)
+
+        def add_row(tap_row: tirx.Expr, window_row: tirx.Expr) -> None:
+            with build.If(tirx.all(window_row >= index(0), window_row < index(rows.count))), build.Then():
+                across.meeting(start, remainder, lambda tap, window: add(tap_row, window_row, tap, window))
+
+        def add(tap_row: tirx.Expr, window_row: tirx.Expr, tap: tirx.Expr, window: tirx.Expr) -> None:
+            number = (plane * index(rows.taps) + tap_row) * index(across.taps) + tap
+            first = (number * index(rows.count) + window_row) * index(across.count) + window
+            inside = tirx.all(window >= index(0), window <= index(across.count - lanes))
+            kept = mask(window, lanes, across.count)
+            emit.either(
+                inside,
+                lambda: plus(emit.vector(self.columns, first, lanes)),
+                lambda: plus(masked_vector(self.columns, first, lanes, kept)),
+            )
+
+        def plus(value: tirx.Expr) -> None:
+            emit.put(total, emit.vector(total, index(0), lanes) + value, index(0), lanes)
+
+        rows.meeting(*at, add_row)
+        return total
+
+
+def _place(number: int | tirx.Expr) -> tirx.Expr:
+    return index(number) if isinstance(number, int) else number
