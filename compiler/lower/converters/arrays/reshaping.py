@@ -11,7 +11,6 @@ from tvm import relax, te, tirx
 from heterocc.compiler.lower.converters.arrays.axes import count_of, left_sizes, on_axis, right_axes
 from heterocc.compiler.lower.converters.computed.numbers import element, product, results, sizes, vector, whole
 from heterocc.compiler.lower.converters.registry import RESULTS, Context, converter
-from heterocc.compiler.lower.converters.requested import requested
 from heterocc.compiler.lower.converters.values import dims_of, dtype_of, fixed, rank_of
 from heterocc.compiler.lower.sized import emit_sized
 from heterocc.compiler.lower.variables import Extent, as_int64, same
@@ -216,11 +215,8 @@ def _tile(ctx: Context, data: relax.Expr, times: relax.Expr) -> relax.Expr:
     return emit_sized(ctx.bb, compute, [data], [], ctx.result(), dtype_of(data), "tile")
 
 
-_VECTOR_TYPES = ("float32", "float64", "int32", "int64")
-
-
 def tiled(ctx: Context, data: relax.Expr, repeats: relax.Expr) -> relax.Expr:
-    """Tile by a kernel that copies rows, and need not divide indices for each element.
+    """Tile by kernels that copy rows, and need not divide indices for each element: one for each axis, the last first.
 
     Repetitions of single elements are a broadcast, which operators behind it do not wait for.
     """
@@ -233,23 +229,16 @@ def tiled(ctx: Context, data: relax.Expr, repeats: relax.Expr) -> relax.Expr:
     result = [n * int(count) for n, count in zip(shape, times, strict=True)]
     if all(count == 1 or (isinstance(n, int) and n == 1) for n, count in zip(shape, times, strict=True)):
         return op.broadcast_to(data, result)
-    if dtype_of(data) not in _VECTOR_TYPES:
-        return _tiled_by_axis(ctx, data, times.tolist())
-    return requested(ctx, "tile", [data], [(result, dtype_of(data))], times=",".join(map(str, times)))
-
-
-def _tiled_by_axis(ctx: Context, data: relax.Expr, times: Sequence[int]) -> relax.Expr:
-    """Tile by a kernel for each axis, the last one first, which copy whole rows."""
-    shape = list(dims_of(data))
+    shape = list(shape)
     for axis in reversed(range(len(shape))):
         if times[axis] == 1:
             continue
         before, row = (reduce(mul, part, as_int64(1)) for part in (shape[:axis], shape[axis:]))
         rows = ctx.bb.emit(op.reshape(data, [before, row]))
         copies = emit_sized(
-            ctx.bb, _repeated, [rows], [], [before, times[axis], row], dtype_of(data), "tile", opaque=True
+            ctx.bb, _repeated, [rows], [], [before, int(times[axis]), row], dtype_of(data), "tile", opaque=True
         )
-        shape[axis] *= times[axis]
+        shape[axis] = shape[axis] * int(times[axis])
         data = ctx.bb.emit(op.reshape(copies, shape))
     return data
 

@@ -5,23 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
-import tvm_ffi
 from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as build
 
-from heterocc.compiler.lower.cpu.assumptions import Assumptions
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.attention.description import Attention, Operand
 from heterocc.compiler.lower.cpu.generate.attention.paired import PairedAttentionWriter
-from heterocc.compiler.lower.cpu.generate.attention.short import ShortAttentionWriter
 from heterocc.compiler.lower.cpu.generate.attention.writer import AttentionWriter
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.places import index
-from heterocc.compiler.lower.cpu.sizes import as_expr, assumed, assuming, at_least, attempt, is_number
+from heterocc.compiler.lower.cpu.sizes import as_expr, assuming, attempt, is_number
 from heterocc.compiler.lower.written import OPAQUE, PATTERN, WRITTEN
 
 _ONE = tirx.const(1, "int64")
@@ -81,8 +77,8 @@ def _have_same_arguments(form: Attention, other: Attention) -> bool:
 def _any_rows(form: Attention, isa: Isa) -> tirx.PrimFunc | None:
     """The kernel without other code for one row.
 
-    Such a kernel has other code for fewer keys than a vector has lanes, and `hidden_sizes` as parameters before the
-    result.
+    Such a kernel has other code, of narrower vectors, for fewer keys or columns than a vector has lanes, and
+    `hidden_sizes` as parameters before the result.
     """
     dims = _dynamic_sizes(form)
     if not dims:
@@ -92,21 +88,8 @@ def _any_rows(form: Attention, isa: Isa) -> tirx.PrimFunc | None:
         kernel = attempt(lambda: _written(form, isa))
     if kernel is None or not assumptions.guards:
         return kernel
-    for narrow, writer in ((isa, ShortAttentionWriter), (replace(isa, lanes=1), AttentionWriter)):
-        with assuming(dims) as others:
-            if writer is ShortAttentionWriter and not _are_short(form, isa, assumptions):
-                continue
-            other = attempt(partial(_written, form, narrow, writer))
-        if other is not None and not others.guards:
-            return emit.guarded(kernel, assumptions.guards, other)
-    return None
-
-
-def _are_short(form: Attention, isa: Isa, assumptions: Assumptions) -> bool:
-    """Whether sizes that do not meet `assumptions` are fewer keys than a vector has lanes."""
-    with assuming(_dynamic_sizes(form)) as least:
-        met = assumed(at_least(form.keys, isa.lanes))
-    return met and tvm_ffi.structural_equal(tirx.all(*assumptions.guards), tirx.all(*least.guards))
+    other = _any_rows(form, replace(isa, lanes=4 if isa.lanes > 4 else 1)) if isa.lanes > 1 else None
+    return None if other is None else emit.guarded(kernel, assumptions.guards, other)
 
 
 def hidden_sizes(form: Attention) -> list[tirx.Var]:
@@ -126,7 +109,7 @@ def _sizes(form: Attention) -> Iterator[Any]:
         yield from operand.shape
 
 
-def _written(form: Attention, isa: Isa, kind: type[AttentionWriter] = AttentionWriter) -> tirx.PrimFunc:
+def _written(form: Attention, isa: Isa) -> tirx.PrimFunc:
     with IRBuilder() as builder, build.prim_func(s_tir=True):
         build.func_name("attention")
         build.func_attr({"tirx.noalias": True, WRITTEN: True, PATTERN: OPAQUE})
@@ -137,7 +120,7 @@ def _written(form: Attention, isa: Isa, kind: type[AttentionWriter] = AttentionW
         for size in hidden_sizes(form):
             build.arg(size.name, size)
         arguments.append(build.arg("o", _buffer(result)))
-        writer = PairedAttentionWriter if isa.bfloat else kind
+        writer = PairedAttentionWriter if isa.bfloat else AttentionWriter
         writer(form, isa, [_flat(a, o) for a, o in zip(arguments, form.operands, strict=True)])
     return builder.get()
 

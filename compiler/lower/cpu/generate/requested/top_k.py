@@ -1,9 +1,8 @@
 """The k largest or smallest elements along an axis, in order, the first of equals first.
 
-Few of an axis that is not the last are found for vectors of columns (`top_columns.py`). For others, each element
-becomes one 64-bit integer: its value as an ordered integer above the number of its place, counted backwards, so that no
-two are equal. Few are found by a search that keeps the best in order; a vector without a better one costs a comparison.
-Many are found by sorting the row by the bytes of the values.
+Each element becomes one 64-bit integer: its value as an ordered integer above the number of its place, counted
+backwards, so that no two are equal. Few are found by a search that keeps the best in order; a vector without a better
+one costs a comparison. Many are found by sorting the row by the bytes of the values.
 
 -0 equals 0, and NaN is larger than all numbers.
 """
@@ -20,9 +19,7 @@ from tvm.script.ir_builder import tirx as build
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.places import index
 from heterocc.compiler.lower.cpu.generate.requested.columns import rows
-from heterocc.compiler.lower.cpu.generate.requested.ordered import ordered
 from heterocc.compiler.lower.cpu.generate.requested.request import Around, Request
-from heterocc.compiler.lower.cpu.generate.requested.top_columns import takes_columns, write_top_of_columns
 from heterocc.compiler.lower.cpu.sizes import is_number
 
 ABREAST = 4
@@ -49,10 +46,7 @@ def write_top_k(request: Request, arguments: Sequence[tirx.Buffer]) -> None:
         nullcontext() if is_number(count) else build.Assert(index(count) >= index(k), request.text("few"), "ValueError")
     )
     with enough:
-        if takes_columns(request, around.inner, k):
-            write_top_of_columns(request, arguments, around)
-        else:
-            _write_rows(request, arguments, around, k)
+        _write_rows(request, arguments, around, k)
 
 
 def _write_rows(request: Request, arguments: Sequence[tirx.Buffer], around: Around, k: int) -> None:
@@ -108,7 +102,7 @@ class _Row:
     def key(self, place: tirx.Expr, lanes: int = 1) -> tirx.Expr:
         """Elements as integers of 32 bits, the larger the better."""
         value = emit.vector(self.buffer, self.begin + place, lanes)
-        return ordered(value, self.dtype, lanes, largest=self.largest)
+        return _ordered(value, self.dtype, lanes, largest=self.largest)
 
     def search(self) -> _Best:
         """The best elements in order, from those before and each next one."""
@@ -210,3 +204,18 @@ class _Row:
                 build.buffer_store(starts, to + one, [counter])
                 build.buffer_store(either[1 - number % 2], element, [tirx.Cast("int64", to)])
         return _Best(either[0], 0, backwards=False)
+
+
+def _ordered(value: tirx.Expr, dtype: str, lanes: int, *, largest: bool) -> tirx.Expr:
+    """Vectors of float32 or int32 as integers of 32 bits, the larger the better. -0 equals 0, NaN is above all."""
+
+    def const(number: int) -> tirx.Expr:
+        return emit.broadcast(tirx.const(number, "int32"), lanes)
+
+    if dtype == "int32":
+        return value if largest else value ^ const(-1)
+    bits = tirx.reinterpret("int32" if lanes == 1 else f"int32x{lanes}", value)
+    magnitude = bits & const(0x7FFFFFFF)
+    key = tirx.Select(bits < const(0), const(0) - magnitude, bits)
+    key = tirx.Select(magnitude > const(0x7F800000), const(0x7FFFFFFF), key)
+    return key if largest else key ^ const(-1)
