@@ -63,55 +63,58 @@ def _write(request: Request, arguments: Sequence[tirx.Buffer]) -> None:
 
 
 def _in_row(data: tirx.Buffer, begin: tirx.Expr, sizes: tuple[int, int], *, largest: bool, last: bool) -> tirx.Expr:
-    """The index in a row of `count` elements: its extreme first, then the place of that."""
+    """The index in a row of `count` elements: the best of each lane with its place, and of these the nearest."""
     count, lanes = sizes
-    vectors, overlaps = count // lanes, exceeds(count, lanes)
-    head = build.bind(data[begin])
-    counts = _is_number(head)
+    vectors = count // lanes
     chains = min(CHAINS, vectors) if is_number(vectors) else CHAINS
-    best = emit.registers(1, lanes * chains, "float32")
-    emit.put(best, emit.broadcast(_cleaned(head, largest), lanes * chains), index(0), lanes * chains)
+    wide = lanes * chains
+    best, place = emit.registers(1, wide), emit.registers(1, wide, "int32")
+    emit.put(best, emit.broadcast(_cleaned(build.bind(data[begin]), largest), wide), index(0), wide)
+    emit.put(place, emit.zeros(wide, "int32"), index(0), wide)
 
     def take(at: tirx.Expr, chain: int) -> None:
-        value, held = emit.vector(data, begin + at, lanes), emit.vector(best, index(chain * lanes), lanes)
-        emit.put(best, tirx.Select(_wins(value, held, largest), value, held), index(chain * lanes), lanes)
+        here = at.astype("int32")
+        numbers = here if lanes == 1 else tirx.Ramp(here, tirx.const(1, "int32"), lanes)
+        value = emit.vector(data, begin + at, lanes)
+        _enter((best, place), chain * lanes, value, numbers, lanes, largest=largest, last=last)
 
     whole = vectors // chains
     with build.serial(index(0), index(whole)) as number:
         for chain in range(chains):
-            take(number * index(chains * lanes) + index(chain * lanes), chain)
-    if is_number(vectors):
-        for number in range(whole * chains, vectors):
-            take(index(number * lanes), 0)
-    else:
-        with emit.loop(vectors - whole * chains) as rest:
-            take((rest + index(whole * chains)) * index(lanes), 0)
-    if overlaps:
+            take(number * index(wide) + index(chain * lanes), chain)
+    with emit.loop(vectors - whole * chains) as rest:
+        take((rest + index(whole * chains)) * index(lanes), 0)
+    if exceeds(count, lanes):
         take(index(count - lanes), 0)
-    extreme = build.bind(folded(best, lanes, lambda a, b: tirx.Select(_wins(a, b, largest), a, b), chains)[index(0)])
+    held = [emit.registers(1, wide), emit.registers(1, wide, "int32")]
+    emit.put(held[0], emit.vector(best, index(0), wide), index(0), wide)
 
+    def better(a: tirx.Expr, b: tirx.Expr) -> tirx.Expr:
+        return tirx.Select(_wins(a, b, largest), a, b)
+
+    extreme = build.bind(folded(held[0], lanes, better, chains)[index(0)])
     none = tirx.const(-1, "int32") if last else index(count).astype("int32")
-    place = emit.registers(1, lanes, "int32")
-    emit.put(place, emit.broadcast(none, lanes), index(0), lanes)
+    seen = emit.vector(best, index(0), wide).equal(emit.broadcast(extreme, wide))
+    emit.put(held[1], tirx.Select(seen, emit.vector(place, index(0), wide), emit.broadcast(none, wide)), index(0), wide)
+    return folded(held[1], lanes, tirx.max if last else tirx.min, chains)[index(0)].astype("int64")
 
-    def nearer(a: tirx.Expr, b: tirx.Expr) -> tirx.Expr:
-        return tirx.max(a, b) if last else tirx.min(a, b)
 
-    def look(at: tirx.Expr) -> None:
-        equal = emit.vector(data, begin + at, lanes).equal(emit.broadcast(extreme, lanes))
-        here = at.astype("int32")
-        numbers = here if lanes == 1 else tirx.Ramp(here, tirx.const(1, "int32"), lanes)
-        seen = tirx.Select(equal, numbers, emit.broadcast(none, lanes))
-        emit.put(place, nearer(emit.vector(place, index(0), lanes), seen), index(0), lanes)
-
-    with build.serial(index(0), index(vectors)) as number:
-        look(number * index(lanes))
-    if overlaps:
-        look(index(count - lanes))
-    equal = build.bind(folded(place, lanes, nearer)[index(0)])
-    zero = tirx.const(0, "int32")
-    equal = tirx.max(equal, zero) if last else tirx.Select(counts, equal, zero)
-    return equal.astype("int64")
+def _enter(
+    held: tuple[tirx.Buffer, tirx.Buffer],
+    first: int,
+    value: tirx.Expr,
+    numbers: tirx.Expr,
+    lanes: int,
+    *,
+    largest: bool,
+    last: bool,
+) -> None:
+    """Put values and their numbers in place of the best ones held from a lane on, where they win."""
+    best, place = held
+    known, old = (emit.vector(buffer, index(first), lanes) for buffer in held)
+    wins = _wins(value, known, largest, ties=last)
+    emit.put(place, tirx.Select(wins, numbers, old), index(first), lanes)
+    emit.put(best, tirx.Select(wins, value, known), index(first), lanes)
 
 
 def _in_columns(
@@ -132,13 +135,10 @@ def _in_columns(
         emit.put(place, emit.broadcast(tirx.const(0, "int32"), lanes), index(0), lanes)
     if count > 1:
         with build.serial(index(1), index(count)) as step:
-            for (best, place), start in zip(held, starts, strict=True):
+            number = emit.broadcast(step.astype("int32"), lanes)
+            for both, start in zip(held, starts, strict=True):
                 value = emit.vector(data, begin + step * index(inner) + start, lanes)
-                known, old = (emit.vector(buffer, index(0), lanes) for buffer in (best, place))
-                wins = _wins(value, known, largest, ties=last)
-                number = emit.broadcast(step.astype("int32"), lanes)
-                emit.put(place, tirx.Select(wins, number, old), index(0), lanes)
-                emit.put(best, tirx.Select(wins, value, known), index(0), lanes)
+                _enter(both, 0, value, number, lanes, largest=largest, last=last)
     for (_, place), start in zip(held, starts, strict=True):
         wide = emit.vector(place, index(0), lanes).astype("int64" if lanes == 1 else f"int64x{lanes}")
         emit.put(places, wide, task * index(inner) + start, lanes)

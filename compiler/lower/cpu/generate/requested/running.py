@@ -9,9 +9,9 @@ from tvm.script.ir_builder import tirx as build
 
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.places import index
-from heterocc.compiler.lower.cpu.generate.requested.columns import columns, rows
-from heterocc.compiler.lower.cpu.generate.requested.request import Around, Request
-from heterocc.compiler.lower.cpu.sizes import exceeds, is_number
+from heterocc.compiler.lower.cpu.generate.requested.columns import rows
+from heterocc.compiler.lower.cpu.generate.requested.request import Request
+from heterocc.compiler.lower.cpu.sizes import exceeds
 
 BLOCK = 32
 """The vectors of a row that a task computes in turn.
@@ -21,37 +21,12 @@ Rows are often a power of two apart, so short pieces of many rows would share fe
 
 
 def write_running(request: Request, arguments: Sequence[tirx.Buffer]) -> None:
-    """Write `(data, result)`: running sums or products. The axis must not be the last one."""
-    around = request.around(request.number("axis"))
-    lanes = request.lanes(around.inner, request.dtypes[0])
-    fits = is_number(around.length) and around.inner >= 2 * lanes * BLOCK
-    (_in_blocks if fits else _in_registers)(request, arguments, around, lanes)
+    """Write `(data, result)`: running sums or products. The axis must not be the last one.
 
-
-def _in_registers(request: Request, arguments: Sequence[tirx.Buffer], around: Around, lanes: int) -> None:
-    """The totals of a few vectors of columns in registers."""
-    (data, results), (_, count, inner) = arguments, around
-    dtype = request.dtypes[0]
-    exclusive = bool(request.number("exclusive"))
-    with columns(around, lanes) as lines:
-        totals = [emit.registers(1, lanes, dtype) for _ in lines.starts]
-        for total in totals:
-            emit.put(total, emit.broadcast(_neutral(request), lanes), index(0), lanes)
-        with build.serial(index(0), index(count)) as step:
-            row = (lines.outer * index(count) + _turned(request, step, count)) * index(inner)
-            for total, start in zip(totals, lines.starts, strict=True):
-                before = emit.vector(total, index(0), lanes)
-                after = _plus(request, before, emit.vector(data, row + start, lanes))
-                if exclusive:
-                    emit.put(results, before, row + start, lanes)
-                emit.put(total, after, index(0), lanes)
-                if not exclusive:
-                    emit.put(results, emit.vector(total, index(0), lanes), row + start, lanes)
-
-
-def _in_blocks(request: Request, arguments: Sequence[tirx.Buffer], around: Around, lanes: int) -> None:
-    """Blocks of a row, each from the same block of the row before, which is in the cache."""
-    (data, results), (outer, count, inner) = arguments, around
+    Each block of a row is computed from the same block of the row before, which is in the cache.
+    """
+    (data, results), (outer, count, inner) = arguments, request.around(request.number("axis"))
+    lanes = request.lanes(inner, request.dtypes[0])
     exclusive = bool(request.number("exclusive"))
     size = lanes * BLOCK
     blocks = -(-inner // size)
@@ -88,10 +63,10 @@ def _in_blocks(request: Request, arguments: Sequence[tirx.Buffer], around: Aroun
                 ):
                     piece(whole * index(lanes) + single, 1)
 
-        row_of(index(0), None)
-        if count > 1:
-            with build.serial(index(1), index(count)) as step:
-                row_of(step, step - index(1))
+        with build.If(index(count) > index(0)), build.Then():
+            row_of(index(0), None)
+        with build.serial(index(1), index(count)) as step:
+            row_of(step, step - index(1))
 
 
 def _turned(request: Request, step: tirx.Expr, count: int) -> tirx.Expr:
