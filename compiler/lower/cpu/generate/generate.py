@@ -26,7 +26,6 @@ from heterocc.compiler.lower.cpu.generate.integers.matrix_product import propose
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.maps.maps import generate_map
 from heterocc.compiler.lower.cpu.generate.packed_inside import packed_inside
-from heterocc.compiler.lower.cpu.generate.products.gates import generate_gated
 from heterocc.compiler.lower.cpu.generate.products.product import propose_product
 from heterocc.compiler.lower.cpu.generate.read import BYTES, FLOATS, OTHERS, Fold, Kernel, read_fold, read_kernel
 from heterocc.compiler.lower.cpu.generate.rows.rows import generate_rows

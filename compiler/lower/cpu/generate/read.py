@@ -171,43 +171,6 @@ def read_kernel(
     return Kernel(**parts.nest(function, weights), left=factors[0], right=factors[1])
 
 
-def read_gated(function: tirx.PrimFunc, weights: Collection[int]) -> tuple[Kernel, Nest] | None:
-    """Read a kernel whose product, with stages of its own shape, is read by stages of another one.
-
-    Returns the product without those stages, and those as a Nest whose stages `before` are the product's. None if the
-    kernel is anything else, or gives out more than the stages of the other shape.
-    """
-    wide: list[tuple[Stage, tuple[int, ...]]] = []
-    parts = _parts(function, wide)
-    factors = None if parts is None else _factors(parts.block, FLOATS)
-    if parts is None or factors is None or not wide:
-        return None
-    kernel = Kernel(**parts.nest(function, weights), left=factors[0], right=factors[1])
-    stages, extents = tuple(s for s, _ in wide), wide[-1][1]
-    buffers = [s.buffer for s in stages]
-    for stage, own in wide:
-        reads = [r for r in loads(stage.value) if any(r.source.same_as(b) for b in buffers)]
-        if (
-            own != extents
-            or dtype_of(stage.value) != "float32"
-            or not all(is_iters(r.indices, list(stage.iters)) for r in reads)
-        ):
-            return None
-    if any(kernel.argument(b) is not None for b in (kernel.sum_, *(s.buffer for s in kernel.after))):
-        return None
-    kinds = "S" * len(extents)
-    map_ = Nest(
-        function=function,
-        weights=frozenset(weights),
-        loops=stages[-1].iters,
-        kinds=kinds,
-        extents=extents,
-        before=parts.before,
-        after=stages,
-    )
-    return kernel, map_
-
-
 def read_fold(function: tirx.PrimFunc) -> Fold | None:
     """Read a kernel; None unless it is one combination of all terms with padding before, elementwise epilogue after."""
     parts = _parts(function)
@@ -287,11 +250,8 @@ class _Parts:
         }
 
 
-def _parts(function: tirx.PrimFunc, wide: list[tuple[Stage, tuple[int, ...]]] | None = None) -> _Parts | None:
-    """A kernel's only reduction and the stages around it.
-
-    Stages of another shape that read it, and their extents, are added to `wide` if it is given.
-    """
+def _parts(function: tirx.PrimFunc) -> _Parts | None:
+    """A kernel's only reduction and the stages around it."""
     blocks = read_blocks(function, unit_loops=True)
     sums = [b for b in blocks or () if b.is_reduction]
     if blocks is None or len(sums) != 1 or not all(is_constant(p) for p in function.params):
@@ -308,19 +268,15 @@ def _parts(function: tirx.PrimFunc, wide: list[tuple[Stage, tuple[int, ...]]] | 
         stage = Stage(other.store.buffer, () if is_scalar else tuple(other.iters), other.store.value)
         if not is_scalar and not is_iters(other.store.indices, other.iters):
             return None
-        tiled = [buffer, *(s.buffer for s in after), *(s.buffer for s, _ in wide or ())]
+        tiled = [buffer, *(s.buffer for s in after)]
         reads = [r for r in loads(stage.value) if any(r.source.same_as(t) for t in tiled)]
         if not reads:
             before.append(stage)
             continue
         # Only here, as a comparison of sizes that are known only at run time is an assumption of the kernel.
-        same = all_equal(other.extents, extents) and all(is_iters(r.indices, other.iters) for r in reads)
-        if same and not wide:
-            after.append(stage)
-        elif wide is not None:
-            wide.append((stage, other.extents))
-        else:
+        if not all_equal(other.extents, extents) or not all(is_iters(r.indices, other.iters) for r in reads):
             return None
+        after.append(stage)
     if any(p.same_as(stage.buffer) for stage in before for p in function.params):
         return None  # outputs are the sum or stages after it
     return _Parts(block, tuple(before), tuple(after))

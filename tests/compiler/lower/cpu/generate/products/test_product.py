@@ -189,15 +189,6 @@ def test_far_rows_of_an_input_of_the_model_are_copied_for_fewer_rows(
     assert bool(copies) == copied
 
 
-@pytest.mark.skipif(AVX512 not in runnable(), reason="vectors of 16 lanes are needed")
-@pytest.mark.parametrize(("terms", "turns"), [(45, 11), (46, 46), (47, 47), (48, 12)])
-def test_tiles_that_end_with_half_a_vector_unroll_terms_only_if_at_most_one_is_left(terms: int, turns: int) -> None:
-    x, y = floats(3, 20, terms), floats(3, terms, 36)
-    kernel = Generated([node("MatMul", ["x", "y"], ["z"])], {"x": x, "y": y}, {}, target_of(AVX512))
-    assert kernel.done is not None and f"range(T.int64({turns}))" in kernel.done[0].script()
-    assert_near(kernel.run(), np.einsum("bmk,bkn->bmn", *wide(x, y)), terms)
-
-
 @pytest.mark.parametrize("function", ["Erf", "Tanh", "HardSwish", "Softplus", "Clip", "LeakyRelu", "Floor"])
 def test_epilogues_of_many_kinds_agree(function: str) -> None:
     x, w = floats(7, 20), floats(20, 37)
