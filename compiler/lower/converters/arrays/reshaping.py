@@ -229,17 +229,17 @@ def tiled(ctx: Context, data: relax.Expr, repeats: relax.Expr) -> relax.Expr:
     result = [n * int(count) for n, count in zip(shape, times, strict=True)]
     if all(count == 1 or (isinstance(n, int) and n == 1) for n, count in zip(shape, times, strict=True)):
         return op.broadcast_to(data, result)
-    shape = list(shape)
-    for axis in reversed(range(len(shape))):
+    sizes = list(shape)
+    for axis in reversed(range(len(sizes))):
         if times[axis] == 1:
             continue
-        before, row = (reduce(mul, part, as_int64(1)) for part in (shape[:axis], shape[axis:]))
+        before, row = (reduce(mul, part, as_int64(1)) for part in (sizes[:axis], sizes[axis:]))
         rows = ctx.bb.emit(op.reshape(data, [before, row]))
         copies = emit_sized(
             ctx.bb, _repeated, [rows], [], [before, int(times[axis]), row], dtype_of(data), "tile", opaque=True
         )
-        shape[axis] = shape[axis] * int(times[axis])
-        data = ctx.bb.emit(op.reshape(copies, shape))
+        sizes[axis] *= int(times[axis])
+        data = ctx.bb.emit(op.reshape(copies, sizes))
     return data
 
 

@@ -137,9 +137,9 @@ def either_size(tiles: Sequence[Run], size: tirx.Expr, body: Callable[[Run], Non
         emit.either(size == index(tiles[0].size), lambda: body(tiles[0]), lambda: either_size(tiles[1:], size, body))
 
 
-def each_tile(total: int, most: int, body: Callable[[tirx.Expr, int], None]) -> None:
-    """Write a loop over the tiles of `total` rows, of at most `most`, with `body(first, size)` for each size."""
-    tiles = row_runs(total, most)
+def each_tile(total: int, most: int, body: Callable[[tirx.Expr, int], None], *, near: bool = False) -> None:
+    """Write a loop over the tiles of `total` rows that `row_runs` makes, with `body(first, size)` for each size."""
+    tiles = row_runs(total, most, near=near)
     with emit.loop(count_of(total, tiles)) as tile:
         if is_number(total):
             emit.either_run(tiles, tile, lambda run: body(emit.bound(emit.start_of(run, tile)), run.size))

@@ -104,7 +104,7 @@ def _sum_of_products(
             written = (written_best(kernel, some, isa, layouts) for some in kinds)
             done = next((done for done in written if done is not None), None)
             return done or _packing_itself(kernel, kinds[-1], isa)
-    return attempt(lambda: generate_gated(function, weights, isa))
+    return None
 
 
 def _packing_itself(kernel: Kernel, forms: Sequence[Form], isa: Isa) -> Done | None:

@@ -233,11 +233,7 @@ CASES: dict[str, tuple[list[object], Shapes, dict[str, np.ndarray]]] = {
         {"x": ("n", 3, "m", "k"), "z": ("n", 5, "m", "k")},
         {},
     ),
-    "gates": (
-        [_N("Conv", ["z", "w"], ["g"]), _N("Sigmoid", ["g"], ["s"]), _N("Mul", ["x", "s"], ["y"])],
-        {"x": ("n", 20, "m", "k"), "z": ("n", 6, 1, 1)},
-        {"w": _weight(20, 6, 1, 1)},
-    ),
+    "gates": ([_N("Mul", ["x", "z"], ["y"])], {"x": ("n", 20, "m", "k"), "z": ("n", 20, 1, 1)}, {}),
     "mean of each map": ([_N("ReduceMean", ["x"], ["y"], axes=[2, 3])], {"x": ("n", 5, "m", "k")}, {}),
     "transposition to three channels": (
         [_N("Transpose", ["x"], ["t"], perm=[0, 2, 3, 1]), _N("Relu", ["t"], ["y"])],

@@ -48,7 +48,7 @@ class Sums:
                 columns = [part * index(size) + index(n * self.phase.lanes) for n in range(count)]
                 self._tile(group, columns, (first, rows), source, weights, isa)
 
-        each_tile(self.batch, self.phase.rows, write_rows)
+        each_tile(self.batch, self.phase.rows, write_rows, near=True)
 
     def clear(self, group: Group) -> None:
         """Write the code for sums of a state of zeros."""
