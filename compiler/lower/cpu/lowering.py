@@ -34,6 +34,7 @@ from heterocc.compiler.lower.cpu.target import cpu_target, triple_of
 from heterocc.compiler.lower.fault import plant_fault
 from heterocc.compiler.lower.half.products import product_nodes
 from heterocc.compiler.lower.pipeline import KernelModule, destination_passing, import_partition, kernel_module
+from heterocc.compiler.lower.relax.fusion import expansions_after_products_apart
 from heterocc.compiler.lower.relax.separable import is_separable
 from heterocc.compiler.lower.relax.views import joins_after_turns_apart
 from heterocc.compiler.lower.stages import Stages, lowering, refusal, trial_job, whole_job
@@ -146,6 +147,7 @@ def _kernels(job: PartitionJob, target: Target, *, in_place: bool = False) -> Ke
     before = [relax.backend.DispatchSortScan()]
 
     def apart(mod: tvm.IRModule) -> tvm.IRModule:
+        mod = expansions_after_products_apart(mod, of_channels=True)
         return rounded_apart(joins_after_turns_apart(joined_apart(mod), outputs=True) if in_place else mod)
 
     if job.model.symbols is not None:

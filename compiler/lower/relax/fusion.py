@@ -169,14 +169,15 @@ def _is_enlarged(function: tirx.PrimFunc) -> bool:
     )
 
 
-def expansions_after_products_apart(mod: tvm.IRModule) -> tvm.IRModule:
+def expansions_after_products_apart(mod: tvm.IRModule, *, of_channels: bool = False) -> tvm.IRModule:
     """The module with what makes a product's results larger marked, so that it is not fused with it.
 
     TVM takes the broadcasting of a product's results, such as the sums of all pairs of rows of two products, for
     arithmetic on each of them. No generator writes a product with an epilogue of another size. Where another operand is
     as large as the result, that one's product may have the arithmetic as its epilogue, and the smaller one is computed
-    before: else each of its rows would be computed for every row that it is added to. Statistics of rows, which are
-    sums of one tensor's elements, have generators of their own.
+    before: else each of its rows would be computed for every row that it is added to. Products that are factors of
+    whole channels, alike along the last dimension, are so only with `of_channels`. Statistics of rows, which are sums
+    of one tensor's elements, have generators of their own.
     """
     computed: dict[relax.Var, bool] = {}  # whether it is of two tensors, not a sum of one's elements
     larger: set[relax.Var] = set()
@@ -192,8 +193,16 @@ def expansions_after_products_apart(mod: tvm.IRModule) -> tvm.IRModule:
                 larger.add(binding.var)
             elif given:
                 computed[binding.var] = any(computed[a] for a in given)
-                before.update(a for a in given if computed[a] and not _has_as_many(a.ty, binding.var.ty))
+                smaller = [a for a in given if computed[a] and not _has_as_many(a.ty, binding.var.ty)]
+                before.update(a for a in smaller if of_channels or _repeats_rows(a.ty, binding.var.ty))
     return not_fused(_with_pattern(mod, larger, INJECTIVE, "spread"), before)
+
+
+def _repeats_rows(one: relax.TensorType, other: relax.TensorType) -> bool:
+    """Whether a tensor with more elements repeats whole rows of one, of more than one element each."""
+    one_element, analyzer = tirx.const(1, "int64"), sym.Analyzer()
+    last = [dims[-1] if (dims := _dims(ty)) else one_element for ty in (one, other)]
+    return bool(analyzer.can_prove_equal(*last) and not analyzer.can_prove_equal(last[0], one_element))
 
 
 def _has_as_many(one: relax.TensorType, other: relax.TensorType) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +28,7 @@ from heterocc.compiler.lower.cpu.sizes import as_expr, assuming, dims_of
 from heterocc.compiler.lower.cpu.target import cpu_target
 from heterocc.compiler.lower.kernels.expressions import substituted
 from heterocc.compiler.lower.pipeline import KernelModule, kernel_module
+from heterocc.compiler.lower.relax.fusion import expansions_after_products_apart
 from heterocc.runtime import load
 from tests.compiler.lower.cpu.generate.generated import AVX2, AVX512, target_of
 from tests.compiler.lower.lowered import CPU
@@ -53,7 +55,8 @@ def _kernels(
     model = import_model(dynamic_model([*nodes], typed, [nodes[-1].output[0]], dict(weights)), keep_dims=True)
     graph = model.graph
     job = PartitionJob("p0", model, CPU, tuple(n.name for n in graph.nodes), graph.inputs, graph.outputs)
-    return kernel_module(job, cpu_target(CPU))
+    apart = partial(expansions_after_products_apart, of_channels=True)
+    return kernel_module(job, cpu_target(CPU), apart=apart)
 
 
 def _has_one_form(module: KernelModule, number: int) -> bool:
@@ -94,10 +97,11 @@ def test_maxima_of_a_map_and_a_row_have_one_form() -> None:
     assert _has_one_form(_kernels(nodes, {"x": ("n", "m"), "z": ("m",)}, {}), 0)
 
 
-def test_gates_of_an_image_of_any_size_have_one_form() -> None:
+def test_products_that_weight_channels_of_any_size_are_kernels_with_one_form_before_the_map() -> None:
     nodes = [_N("Conv", ["z", "w"], ["g"]), _N("Sigmoid", ["g"], ["s"]), _N("Mul", ["x", "s"], ["y"])]
     module = _kernels(nodes, {**IMAGE, "z": ("n", 6, 1, 1)}, {"w": np.ones((8, 6, 1, 1), np.float32)})
-    assert all(_has_one_form(module, place) for place in range(len(module.kernels)))
+    assert [kernel.nodes for kernel in module.kernels] == [("Conv_0",), ("Sigmoid_1",), ("Mul_2",)]
+    assert all(_has_one_form(module, place) for place in range(3))
 
 
 def test_means_of_maps_of_any_size_have_one_form() -> None:

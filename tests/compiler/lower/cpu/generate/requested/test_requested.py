@@ -155,17 +155,6 @@ def test_running_sums_of_short_and_long_rows_agree(cpu: str) -> None:
     made.check(cpu)
 
 
-@pytest.mark.parametrize("cpu", runnable())
-def test_repetitions_of_short_rows_agree(cpu: str) -> None:
-    made = Operators()
-    for shape, times in (((5, 3), (4, 30)), ((3, 17), (4, 3)), ((2, 3, 2), (3, 2, 5)), ((7, 2), (1, 2)), ((33,), (3,))):
-        x = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
-        made.add("Tile", [x], [np.tile(x, times)], times)
-    x = np.arange(24, dtype=np.int64).reshape(2, 3, 4)
-    made.add("Tile", [x], [np.tile(x, (2, 5, 1))], (2, 5, 1))
-    made.check(cpu)
-
-
 def sampled(x: np.ndarray, grid: np.ndarray, mode: str, padding: str, aligned: bool) -> np.ndarray:
     """GridSample pixel by pixel, in float64."""
     batch, channels, height, width = x.shape
