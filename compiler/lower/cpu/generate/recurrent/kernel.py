@@ -111,7 +111,7 @@ def _begin(given: Arguments, layer: Layer, state: tirx.Buffer) -> None:
             return zero
         state = given.begin[place][row, column]
         if given.lengths is None:
-            return state if layer.steps else tirx.Select(given.steps > number(0), state, zero)
+            return state if layer.steps else tirx.Select(index(given.steps) > index(0), state, zero)
         return tirx.Select(given.lengths[row] > tirx.const(0, "int32"), state, zero)
 
     for place, target in enumerate(given.last[1:], 1):
