@@ -1,4 +1,4 @@
-"""Operators of ONNX Runtime of which heterocc knows nothing, each in one record: CDist, ExpandDims, CropAndResize."""
+"""Operators of ONNX Runtime, each in one record of a program: CDist, ExpandDims, CropAndResize."""
 
 from __future__ import annotations
 

@@ -26,7 +26,14 @@ from tests.reference import reference_session
 
 
 @pytest.fixture
-def added() -> Iterator[None]:
+def unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The compiler without the records that it has of the operators that are added."""
+    for operator in ADDED:
+        monkeypatch.delitem(table._TABLE, (operator.domain, operator.name), raising=False)
+
+
+@pytest.fixture
+def added(unknown: None) -> Iterator[None]:
     """The records of operators from outside, for one test."""
     for operator in ADDED:
         table.add(operator)
@@ -46,6 +53,7 @@ def _network() -> onnx.ModelProto:
     return model(nodes, inputs, [value("near", ["n", "m"])], domains=[("com.microsoft", 1)])
 
 
+@pytest.mark.usefixtures("unknown")
 def test_an_operator_without_a_record_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedOpError, match="CDist"):
         compile_model(_network(), tmp_path / "m.hcb", devices="CPU")

@@ -43,8 +43,18 @@ def _contrib_output() -> onnx.ModelProto:
 
 def _contrib_without_rules() -> onnx.ModelProto:
     """Neither ONNX nor ONNX Runtime infers the shape of this operator's result."""
-    nodes = [node("CDist", "x x", "a", **MICROSOFT), node("Relu", "a", "y")]
-    return _stating(model(nodes, IN, [value("y", [4, 4])], domains=DOMAINS), a=[2, 6])
+    nodes = [
+        node("Reshape", "x map", "image"),
+        node("CropAndResize", "image boxes of size", "a", **MICROSOFT),
+        node("Relu", "a", "y"),
+    ]
+    weights = {
+        "map": np.array([1, 1, 4, 6]),
+        "boxes": np.array([[0, 0, 1, 1], [0.2, 0, 0.9, 0.5]], np.float32),
+        "of": np.zeros(2, np.int32),
+        "size": np.array([2, 3], np.int32),
+    }
+    return _stating(model(nodes, IN, [value("y", [2, 1, 2, 3])], weights, domains=DOMAINS), a=[2, 6, 1, 1])
 
 
 def _loop(given: list[int], returned: list[int], *, grows: bool = False) -> onnx.ModelProto:
