@@ -73,17 +73,6 @@ def carries_items(module: KernelModule) -> bool:
     return shaped and all(o in carried for o in outputs_of(module.mod["main"]))
 
 
-def patterns(module: KernelModule) -> dict[str, Pattern]:
-    """The pattern of each kernel that has the same one in all calls."""
-    main, carried = module.mod["main"], _carried(module)
-    found: dict[str, set[Pattern]] = {}
-    for binding in bindings_of(main):
-        if is_kernel_call(binding.value):
-            pattern = _pattern(binding, carried)
-            found.setdefault(binding.value.args[0].name_hint, set()).add(pattern)
-    return {symbol: next(iter(some)) for symbol, some in found.items() if len(some) == 1}
-
-
 def for_items(module: KernelModule, size: tirx.Var, rule: Rule) -> KernelModule | None:
     """The module for `size` items; None if the rule has no kernel for one of its calls."""
     main = module.mod["main"]

@@ -119,6 +119,11 @@ def size_variable(name: str, dtype: Any, *, empty: bool = False, typical: int | 
     return tirx.Var(f"{_EMPTY if empty else _FILLED}{name}{like}", dtype)
 
 
+def with_typical(variable: tirx.Var, typical: int) -> tirx.Var:
+    """Another variable for the same size, with a typical value of its own."""
+    return tirx.Var(f"{variable.name}{_LIKE}{typical}", variable.ty)
+
+
 def may_be_empty(variable: tirx.Var) -> bool:
     """Whether a size may be 0."""
     return bool(variable.name.startswith(_EMPTY))

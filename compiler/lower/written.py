@@ -19,9 +19,6 @@ WRITTEN = "heterocc.written"
 ROWS = "heterocc.rows"
 """The attribute of kernels that compute each row of the first argument on its own, for any number of rows."""
 
-ITEMS = "heterocc.items"
-"""The attribute of kernels that compute all items of a batch, whose number is the argument before the results."""
-
 REQUEST = "heterocc.request"
 """The attribute of kernels without a body: the kind and the options of the one that the CPU back end writes there."""
 

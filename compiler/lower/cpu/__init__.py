@@ -12,5 +12,5 @@ Weights of 16 bits stay so in the bundle (`narrow_weights.py`). `rewrites/` chan
 first: attention, the order of axes, what is fused.
 
 Dynamic sizes: the generators get sizes in place of numbers (`sizes.py`, decision 26), each computed once
-(`bound_sizes.py`). `dynamic/` is above them: batches, and code for sizes that do not meet what generated code assumes.
+(`bound_sizes.py`). `dynamic/` is above them: code for sizes that do not meet what generated code assumes.
 """

@@ -7,19 +7,16 @@ shapes of its arguments, they leave one function to compile.
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, TypeVar
 
-import tvm
 import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.ir import Call
 
-from heterocc.compiler.lower.relax.kernels import KernelModule
 from heterocc.compiler.lower.written import SOURCE
 
 Numbers = tuple[int, ...]
@@ -54,15 +51,6 @@ def with_common_code(functions: Sequence[tirx.PrimFunc]) -> list[tirx.PrimFunc]:
         for places in _subgrouped(alike, lambda n: _fixed(functions[n])):
             _join(done, places, numbers)
     return done
-
-
-def common_kernels(module: KernelModule) -> KernelModule:
-    """The module with one function for scheduled kernels that differ only in sizes."""
-    kernels = [(gvar, f) for gvar, f in module.mod.functions_items() if isinstance(f, tirx.PrimFunc)]
-    codes = with_common_code([function for _, function in kernels])
-    functions = dict(module.mod.functions_items())
-    functions.update((gvar, code) for (gvar, _), code in zip(kernels, codes, strict=True))
-    return dataclasses.replace(module, mod=tvm.IRModule(functions, attrs=module.mod.attrs))
 
 
 def _grouped(values: Iterable[T], key: Callable[[T], Hashable]) -> list[list[T]]:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import tvm
-from tvm import relax, tirx
+from tvm import relax
 
 from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.devices.host import code_features, host_cpu
@@ -18,9 +17,7 @@ from heterocc.compiler.importer.named_inputs import hidden_names
 from heterocc.compiler.lower.backend import Dumps, LoweredPartition, PartitionJob
 from heterocc.compiler.lower.codegen.kernel_objects import KernelObjects
 from heterocc.compiler.lower.codegen.shared_object import build_entries, build_executable, shared_object
-from heterocc.compiler.lower.cpu.common_code import common_kernels
 from heterocc.compiler.lower.cpu.concatenations.joined_apart import joined_apart
-from heterocc.compiler.lower.cpu.dynamic.batches import can_loop, over_batch
 from heterocc.compiler.lower.cpu.generate.isa import Isa, has_pairs, isa_of
 from heterocc.compiler.lower.cpu.maths.pipeline import PIPELINE
 from heterocc.compiler.lower.cpu.narrow_weights import with_narrow_weights
@@ -33,13 +30,11 @@ from heterocc.compiler.lower.cpu.schedule import schedule_kernels
 from heterocc.compiler.lower.cpu.target import cpu_target, triple_of
 from heterocc.compiler.lower.fault import plant_fault
 from heterocc.compiler.lower.half.products import product_nodes
-from heterocc.compiler.lower.pipeline import KernelModule, destination_passing, import_partition, kernel_module
+from heterocc.compiler.lower.pipeline import KernelModule, destination_passing, kernel_module
 from heterocc.compiler.lower.relax.fusion import expansions_after_products_apart
-from heterocc.compiler.lower.relax.separable import is_separable
 from heterocc.compiler.lower.relax.views import joins_after_turns_apart
 from heterocc.compiler.lower.stages import Stages, lowering, refusal, trial_job, whole_job
 from heterocc.compiler.lower.tried import Tried
-from heterocc.compiler.lower.variables import Variables
 from heterocc.runtime.machine.matrix_permission import is_matrix_feature
 
 if TYPE_CHECKING:
@@ -83,19 +78,10 @@ class CpuLowering:
         job = whole_job(model, device)
         if needs_program(job):
             return False
-        return _tried.keep(job, lambda whole: _form(whole, cpu_target(device)))
+        return _tried.keep(job, lambda whole: _kernels(whole, cpu_target(device), in_place=True))
 
 
-@dataclass(frozen=True, slots=True)
-class _Form:
-    """The unscheduled kernels of `job`: of a partition, or of one item of a batch of the size `batch`."""
-
-    job: PartitionJob
-    module: KernelModule
-    batch: tirx.Var | None = None
-
-
-_tried: Tried[_Form] = Tried()
+_tried: Tried[KernelModule] = Tried()
 
 
 def _lower_program(job: PartitionJob, target: Target) -> LoweredPartition:
@@ -150,8 +136,6 @@ def _kernels(job: PartitionJob, target: Target, *, in_place: bool = False) -> Ke
         mod = expansions_after_products_apart(mod, of_channels=True)
         return rounded_apart(joins_after_turns_apart(joined_apart(mod), outputs=True) if in_place else mod)
 
-    if job.model.symbols is not None:
-        return kernel_module(job, target, before, rewrite=lambda f: fuse_attention(f, isa), apart=apart)
     return kernel_module(job, target, before, rewrite=lambda f: fuse_attention(keep_channels_last(f), isa), apart=apart)
 
 
@@ -165,50 +149,25 @@ def _scheduled(
     module: KernelModule,
     job: PartitionJob,
     target: Target,
-    objects: KernelObjects | None,
+    objects: KernelObjects,
     *,
     in_place: bool = True,
-    items: bool = False,
 ) -> KernelModule:
-    """The scheduled kernels; their compilation begins in `objects`.
-
-    `items` says that they are those of one item of a batch.
-    """
+    """The scheduled kernels; their compilation begins in `objects`."""
     isa = _isa(job, target)
     rounded = product_nodes(job.model, job.nodes) if isa.bfloat else ()
-    on_kernel = None if objects is None else objects.begin
     return schedule_kernels(
         module,
         target,
         in_place=in_place,
         rounded=rounded,
         fast_math=isa.fast_math,
-        common=objects is not None,
-        on_kernel=on_kernel,
-        items=items,
+        common=True,
+        on_kernel=objects.begin,
     )
 
 
 def _stages(job: PartitionJob, target: Target, objects: KernelObjects) -> Stages:
-    form = _tried.take(job) or _form(job, target)
-    module = plant_fault(form.module, form.job)
-    single = form.batch is not None  # kernels for one item change when a loop over all items is added
-    begun = None if single else objects
-    scheduled = _scheduled(module, form.job, target, begun, in_place=not single, items=single)
-    if form.batch is not None and can_loop(scheduled):
-        scheduled = common_kernels(over_batch(scheduled, form.batch))
-    elif form.batch is not None:
-        module = plant_fault(_kernels(job, target, in_place=True), job)
-        scheduled = _scheduled(module, job, target, objects)
+    module = plant_fault(_tried.take(job) or _kernels(job, target, in_place=True), job)
+    scheduled = _scheduled(module, job, target, objects)
     return Stages(module, scheduled, destination_passing(scheduled))
-
-
-def _form(job: PartitionJob, target: Target) -> _Form:
-    """The kernels of one item if the partition's only named dimension is a batch of separate items, else of all."""
-    symbols = job.model.symbols
-    if symbols is not None and len(symbols.names) == 1:
-        size = Variables(job.model).variable(symbols.names[0])
-        if is_separable(import_partition(job, target).mod, size.name, len(job.inputs)):
-            single = dataclasses.replace(job, model=job.model.at({symbols.names[0]: 1}))
-            return _Form(single, _kernels(single, target), size)
-    return _Form(job, _kernels(job, target, in_place=True))

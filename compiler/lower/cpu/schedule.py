@@ -19,8 +19,7 @@ from heterocc.compiler.lower.cpu.common_code import families, with_common_code
 from heterocc.compiler.lower.cpu.concatenations.in_place import joined_in_place, parts_among
 from heterocc.compiler.lower.cpu.dynamic.alike import AlikeKernels
 from heterocc.compiler.lower.cpu.dynamic.guarded import has_sizes, sized_kernel
-from heterocc.compiler.lower.cpu.dynamic.own_sizes import with_own_sizes
-from heterocc.compiler.lower.cpu.dynamic.rows_of_items import rows_of_items
+from heterocc.compiler.lower.cpu.dynamic.own_sizes import with_own_sizes, with_typical_batch
 from heterocc.compiler.lower.cpu.generate.candidates import Done, Packing
 from heterocc.compiler.lower.cpu.generate.generate import generate
 from heterocc.compiler.lower.cpu.generate.integers.limited import LimitedPanels
@@ -30,7 +29,6 @@ from heterocc.compiler.lower.cpu.generate.requested.write import write_requested
 from heterocc.compiler.lower.cpu.generate.rows.joins import joined_rows
 from heterocc.compiler.lower.cpu.loops import in_loops
 from heterocc.compiler.lower.cpu.sources import source
-from heterocc.compiler.lower.itemwise import Pattern, patterns
 from heterocc.compiler.lower.kernels.transposed import repacked
 from heterocc.compiler.lower.pipeline import KernelModule
 from heterocc.compiler.lower.progress import counted
@@ -68,14 +66,12 @@ def schedule_kernels(
     fast_math: bool = False,
     common: bool = False,
     on_kernel: Callable[[tirx.PrimFunc], object] | None = None,
-    items: bool = False,
 ) -> KernelModule:
     """The module with its kernels scheduled for `target` and its weights packed as the schedules require.
 
     `in_place` lets kernels write their results into a concatenation. `rounded` are the nodes whose products have
     factors rounded to bfloat16. `fast_math` allows ways with larger rounding errors. `common` gives kernels that differ
-    only in sizes one function. `on_kernel` is called with each kernel when its code is complete. `items` says that
-    the module is for one item of a batch: kernels that are for all items then have the attribute ITEMS.
+    only in sizes one function. `on_kernel` is called with each kernel when its code is complete.
     """
     isa = dataclasses.replace(isa_of(target), fast_math=fast_math)
     module = joined_rows(module)
@@ -85,12 +81,15 @@ def schedule_kernels(
     inputs = always_among(module, {p for p in params if p.name not in module.arrays})
     parts = parts_among(module)
     paired = _paired(module, rounded)
-    every = {gvar.name_hint: with_own_sizes(f) for gvar, f in module.mod.functions_items() if gvar.name_hint != "main"}
+    every = {
+        gvar.name_hint: with_typical_batch(with_own_sizes(f))
+        for gvar, f in module.mod.functions_items()
+        if gvar.name_hint != "main"
+    }
     packings: dict[str, tuple[Packing, ...]] = {}
     calls = {symbol for symbol, _ in calls_run(module)}
     functions = {symbol: f for symbol, f in every.items() if symbol not in calls}  # not run: results written in place
     kernels = [(symbol, f) for symbol, f in every.items() if symbol in calls]
-    batched = patterns(module) if items else {}
     alike = families([f for _, f in kernels]) if common else [[place] for place in range(len(kernels))]
     ordered = [(family, *kernels[place]) for family, places in enumerate(alike) for place in places]
     with target:
@@ -104,8 +103,7 @@ def schedule_kernels(
                     weights_of=partial(_weights_of, module, symbol),
                 )
                 constant, inside = weights.get(symbol, frozenset()), parts.get(symbol, ())
-                made = _written(function, constant, inside, here, batched.get(symbol))
-                codes[symbol], packings[symbol] = made
+                codes[symbol], packings[symbol] = _written(function, constant, inside, here)
             for symbol, code in zip(codes, with_common_code(list(codes.values())), strict=True):
                 functions[symbol] = code
                 if on_kernel is not None:
@@ -113,35 +111,18 @@ def schedule_kernels(
     return _with_kernels(module, functions, packings)
 
 
-def _written(
-    function: tirx.PrimFunc,
-    weights: Collection[int],
-    parts: Collection[int],
-    isa: Isa,
-    items: Pattern | None,
-) -> Done:
-    """A kernel, and the packings of its weights; `parts` are arguments at any address.
-
-    Of a kernel for one item, `items` are the arguments and results that hold items.
-    """
+def _written(function: tirx.PrimFunc, weights: Collection[int], parts: Collection[int], isa: Isa) -> Done:
+    """A kernel, and the packings of its weights; `parts` are arguments at any address."""
     if has_sizes(function) and REQUEST not in function.attrs and WRITTEN not in function.attrs:
         facts = (frozenset(weights), frozenset(parts), isa, isa.unaligned.arguments)
-        return _SIZED.written(function, facts, partial(_newly_written, function, weights, parts, isa, items))
-    return _newly_written(function, weights, parts, isa, items)
+        return _SIZED.written(function, facts, partial(_newly_written, function, weights, parts, isa))
+    return _newly_written(function, weights, parts, isa)
 
 
-def _newly_written(
-    function: tirx.PrimFunc,
-    weights: Collection[int],
-    parts: Collection[int],
-    isa: Isa,
-    items: Pattern | None,
-) -> Done:
-    whole = None if items is None else rows_of_items(function, items, weights, isa)
-    scheduled, wanted = whole or kernel_code(function, weights, isa)
+def _newly_written(function: tirx.PrimFunc, weights: Collection[int], parts: Collection[int], isa: Isa) -> Done:
+    scheduled, wanted = kernel_code(function, weights, isa)
     made = without_scopes(at_any_address(scheduled, parts))
     others: list[object] = [p.key for p in wanted if isinstance(p, LimitedPanels)]  # they depend on the weights
-    others += [items] if whole is not None else []
     others += ["unaligned"] if isa.unaligned.matters else []
     return made.with_attr(SOURCE, source(function, sorted(weights), sorted(parts), isa, *others)), wanted
 

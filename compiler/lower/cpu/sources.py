@@ -9,7 +9,6 @@ from tvm import tirx
 
 from heterocc.compiler.lower.cpu.alignment import at_any_address
 from heterocc.compiler.lower.variables import without_typical
-from heterocc.compiler.lower.written import SOURCE
 
 
 def source(function: tirx.PrimFunc, *facts: object) -> str:
@@ -23,11 +22,3 @@ def source(function: tirx.PrimFunc, *facts: object) -> str:
     digest = hashlib.sha256(without_typical(plain.script(show_meta=True)).encode())
     digest.update(f"\n{tvm_ffi.structural_hash(plain)}\n{facts!r}".encode())
     return digest.hexdigest()
-
-
-def with_derived_source(function: tirx.PrimFunc, before: tirx.PrimFunc, *facts: object) -> tirx.PrimFunc:
-    """A kernel that was made from another one and these facts, with a digest if the other has one."""
-    known = before.attrs.get(SOURCE)
-    if known is None:
-        return function
-    return function.with_attr(SOURCE, hashlib.sha256(f"{known}\n{facts!r}".encode()).hexdigest())

@@ -1,7 +1,6 @@
 """Kernels for sizes that are known only at run time, by generators that get sizes in place of numbers (decision 26).
 
-A batch of separate items runs kernels for one item in loops (`batches.py`), but products of few rows as one of all
-items (`rows_of_items.py`, decision 80). For other dynamic dimensions `guarded.py` adds code for sizes that do not meet
-the assumptions of the generated code: narrower vectors, then plain loops. `own_sizes.py` gives kernels at several
-scales of an image sizes of their own, so that `alike.py` finds those that were written before.
+`guarded.py` adds code for sizes that do not meet the assumptions of the generated code: narrower vectors, then plain
+loops. `own_sizes.py` gives kernels at several scales of an image sizes of their own, so that `alike.py` finds those
+that were written before; batches are typically 1 (decision 100).
 """

@@ -14,7 +14,7 @@ from tvm import tirx
 
 from heterocc.compiler.lower.cpu.assumptions import Assumptions, is_bounded
 from heterocc.compiler.lower.cpu.sizes import dims_of
-from heterocc.compiler.lower.variables import size_variable
+from heterocc.compiler.lower.variables import size_variable, typical_of, with_typical
 from heterocc.compiler.lower.written import REQUEST, WRITTEN
 
 
@@ -55,6 +55,23 @@ def with_own_sizes(function: tirx.PrimFunc) -> tirx.PrimFunc:
     left: list[tirx.Var] = []
     tvm_ffi.structural_walk(made.body, [(tirx.Var, left.append)], order="pre")
     return function if any(var.same_as(name) for var in left for name, _ in first) else made
+
+
+def with_typical_batch(function: tirx.PrimFunc) -> tirx.PrimFunc:
+    """The kernel with 1 as the typical value of a batch: a size that is the first of each dimensions that have it.
+
+    Images come one by one more often than in dozens, and the work on one is little to share among threads. Rows of
+    matrices are no batch.
+    """
+    shapes = [list(param.shape) for param in function.params if isinstance(param.ty, tirx.BufferType)]
+    firsts = [shape[0] for shape in shapes if len(shape) > 2 and isinstance(shape[0], tirx.Var)]
+    inner = [var for shape in shapes for dim in shape[1:] for var in tirx.analysis.undefined_vars(dim)]
+    batches = [var for var in firsts if typical_of(var) is None and not any(var.same_as(other) for other in inner)]
+    if not batches:
+        return function
+    typical = {var: with_typical(var, 1) for var in batches}
+    made = tvm_ffi.structural_map(function, [(tirx.Var, lambda var: typical.get(var, var))], order="post")
+    return tirx.PrimFunc(list(made.params), made.body, attrs=made.attrs)  # its type has the variables, too
 
 
 @dataclass(frozen=True, slots=True)

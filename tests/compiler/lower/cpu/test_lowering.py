@@ -74,12 +74,11 @@ def test_a_model_that_was_tried_as_a_whole_gets_the_same_code_without_being_impo
     (whole,) = jobs_of(Greedy().run(Plan.initial(made.graph, build_machine(made, [CPU], {CPU.name: {}}))), made, [CPU])
     alone = CpuLowering().lower(whole).code
     assert CpuLowering().trial_whole(made, CPU)
-    monkeypatch.setattr(lowering, "_form", None)
+    monkeypatch.setattr(lowering, "_kernels", None)
     assert CpuLowering().lower(whole).code == alone
 
 
-def test_results_are_written_in_place_too_where_items_of_a_batch_cannot_run_one_by_one() -> None:
-    """An output that has no input of its own is not made of items: the kernels are then those of all of them."""
+def test_results_of_a_batch_are_written_in_place() -> None:
     nodes = [
         helper.make_node("Transpose", ["x"], ["t"], perm=[0, 2, 1]),
         helper.make_node("Reshape", ["t", "shape"], ["y"]),

@@ -84,11 +84,25 @@ def test_a_transformer_runs_any_batch_and_sequence(tmp_path: object) -> None:
     compare(transformer(), tmp_path, feeds)
 
 
-def test_a_batch_is_a_loop_over_kernels_for_one_item(tmp_path: object) -> None:
+def test_kernels_of_a_batch_are_generated_without_other_code_for_some_sizes() -> None:
     lowered = lower(convolutions())
     text = dict(lowered.dumps)["scheduled.py"]
-    assert text.count("items: T.int64") == len(lowered.kernels)
+    assert "T.sblock" not in text and "assumed" not in text
     assert any("panels" in name for name in lowered.param_names)  # as the kernels of fixed shapes want them
+
+
+def test_depthwise_convolutions_of_bytes_are_generated_for_any_batch(tmp_path: object) -> None:
+    rng = np.random.default_rng(2)
+    names = ["x", "xs", "xz", "w", "ws", "wz", "ys", "yz"]
+    constants = {name: np.array(0.05, np.float32) for name in ("xs", "ws", "ys")}
+    constants |= {"xz": np.array(120, np.uint8), "wz": np.array(0, np.int8), "yz": np.array(128, np.uint8)}
+    constants["w"] = rng.integers(-90, 90, (24, 1, 3, 3)).astype(np.int8)
+    nodes = [helper.make_node("QLinearConv", names, ["y"], group=24, pads=[1] * 4)]
+    model = dynamic_model(nodes, {"x": ("uint8", ("n", 24, 7, 9))}, ["y"], constants)
+    text = dict(lower(model).dumps)["scheduled.py"]
+    assert "T.sblock" not in text
+    feeds = [{"x": rng.integers(0, 255, (n, 24, 7, 9)).astype(np.uint8)} for n in (1, 3)]
+    compare(model, tmp_path, feeds)
 
 
 @pytest.mark.parametrize(
@@ -222,7 +236,7 @@ def test_sizes_that_are_equal_for_no_input_are_refused() -> None:
         lower(dynamic_model(nodes, {"x": ("float32", ("n", 3))}, ["y"], {}))
 
 
-def test_a_batch_with_a_shape_that_is_computed_from_its_size_is_a_loop_over_items(tmp_path: object) -> None:
+def test_a_batch_has_a_shape_that_is_computed_from_its_size(tmp_path: object) -> None:
     nodes = [
         helper.make_node("Shape", ["x"], ["n"], start=0, end=1),
         helper.make_node("Concat", ["n", "rest"], ["wide"], axis=0),
@@ -231,5 +245,4 @@ def test_a_batch_with_a_shape_that_is_computed_from_its_size_is_a_loop_over_item
     ]
     constants = {"token": normal(1, 1, 4), "rest": np.array([1, 4], np.int64)}
     model = dynamic_model(nodes, {"x": ("float32", ("n", 3, 4))}, ["y"], constants)
-    assert "items: T.int64" in dict(lower(model).dumps)["scheduled.py"]
     compare(model, tmp_path, [{"x": normal(n, 3, 4)} for n in (1, 2, 5)])

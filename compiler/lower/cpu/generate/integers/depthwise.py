@@ -22,7 +22,7 @@ from heterocc.compiler.lower.cpu.generate.places import Linear, Place, at, index
 from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.generate.terms import BYTES, in_vectors_of
 from heterocc.compiler.lower.cpu.generate.tiles import Run, runs
-from heterocc.compiler.lower.cpu.sizes import moves
+from heterocc.compiler.lower.cpu.sizes import moves, typical
 from heterocc.compiler.lower.kernels.expressions import dtype_of
 
 _MOST_ROWS = 8
@@ -47,7 +47,7 @@ def propose_integer_depthwise(kernel: Kernel, isa: Isa) -> Iterator[Candidate]:
         return
     buffers = (data.source, weight.source)
     writer = _Writer(kernel, in_vectors_of(kernel.extents[channel], isa), (forms[0], forms[1]), buffers)
-    yield Candidate("depthwise of bytes", math.prod(kernel.extents) / writer.lanes, lambda _: writer)
+    yield Candidate("depthwise of bytes", typical(math.prod(kernel.extents)) / writer.lanes, lambda _: writer)
 
 
 class _Writer:

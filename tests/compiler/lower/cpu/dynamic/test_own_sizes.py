@@ -12,7 +12,7 @@ from tvm import te, tirx
 
 from heterocc.compiler.lower.codegen.kernel_objects import KernelObjects
 from heterocc.compiler.lower.cpu.assumptions import Assumptions
-from heterocc.compiler.lower.cpu.dynamic.own_sizes import with_own_sizes
+from heterocc.compiler.lower.cpu.dynamic.own_sizes import with_own_sizes, with_typical_batch
 from heterocc.compiler.lower.cpu.sizes import dims_of
 from heterocc.compiler.lower.variables import size_variable
 from tests.compiler.lower.cpu.test_symbolic import compiled
@@ -45,6 +45,22 @@ def test_dimensions_of_different_names_become_variables_with_their_typical_value
         return [value for dim in sizes if (value := assumed.typical(dim)) is not None]
 
     assert typicals(after) == typicals(before)
+
+
+def test_a_batch_is_typically_one_and_rows_of_a_matrix_are_more() -> None:
+    n, rows = tirx.Var("d0_n", "int64"), tirx.Var("d1_rows", "int64")
+
+    def typical(shape: tuple[tirx.Expr | int, ...]) -> list[int]:
+        x = te.placeholder(shape, "float32", name="x")
+        function = te.create_prim_func([x, te.compute(shape, lambda *at: x[at] + 1.0, name="y")])
+        made = with_typical_batch(function.with_attr("global_symbol", "kernel"))
+        assumed, dims = Assumptions(dims_of(made)), made.params[0].shape
+        return [value for dim in dims if (value := assumed.typical(dim)) is not None]
+
+    assert typical((n, 3, 5)) == [1, 3, 5]
+    assert typical((n, rows, 5))[0] == 1 < typical((n, rows, 5))[1]
+    assert typical((n, 5))[0] > 1
+    assert typical((n, n, 5))[0] > 1
 
 
 def test_rows_of_a_strided_and_padded_kernel_follow_from_those_of_its_input() -> None:
