@@ -122,6 +122,21 @@ def test_a_dynamic_model_that_onnx_runtime_refuses_runs_on_the_cpu_beside_it(
         np.testing.assert_allclose(session.run({"x": x})["y"], np.maximum(np.cumsum(x, 0), 0), rtol=1e-5)
 
 
+def test_totals_along_a_fixed_axis_of_a_dynamic_map_run_on_the_cpu(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    nodes = [
+        helper.make_node("CumSum", ["x", "last"], ["s"], exclusive=1),
+        helper.make_node("CumSum", ["t", "first"], ["u"], reverse=1),
+    ]
+    axes = {"last": np.array(1), "first": np.array(0)}
+    save(path, nodes, {"x": ["n", 4], "t": [4, "n"]}, {"s": ["n", 4], "u": [4, "n"]}, axes)
+    compile_model(path, tmp_path / "m.hcb", devices="CPU")
+    feed = {"x": noise(3, 4), "t": noise(4, 3)}
+    with load(tmp_path / "m.hcb") as session:
+        for found, wanted in zip(session.run(feed).values(), reference(path, feed), strict=True):
+            np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+
+
 def test_nodes_of_sizes_that_the_cpu_does_not_take_run_in_onnx_runtime_and_a_note_names_the_dimension(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -143,7 +143,7 @@ def _along(ctx: Context, data: relax.Expr, axis: int) -> relax.Expr:
         of = "product" if ctx.node.op_type == "CumProd" else "sum"
         options: dict[str, int | str] = {"axis": axis, "of": of, "exclusive": exclusive, "reverse": int(reverse)}
         return requested(ctx, "running", [data], [(shape, dtype)], **options)
-    if ctx.backend == "cpu" and not isinstance(shape[axis], int):
+    if ctx.backend == "cpu" and not has_fixed_sizes(data):
         attrs = {PATTERN: OPAQUE}
         return ctx.bb.emit_te(_running(ctx, axis), data, primfunc_name_hint="running", primfunc_attrs=attrs)
     value = ctx.bb.emit(op.flip(data, axis)) if reverse else data
