@@ -68,12 +68,6 @@ class Core:
     memory_stream: float = 16.0
     """Bytes in a cycle from the third-level cache, and from memory, while products are computed."""
 
-    remote_stream: float = 1.5
-    """Bytes in a cycle that one core reads, and writes again, of what another has written."""
-
-    region: float = 1000.0
-    """The time to start a shared loop and to wait for its last task."""
-
     copied_number: float = 1.2
     """The time of a number that is copied on its own."""
 

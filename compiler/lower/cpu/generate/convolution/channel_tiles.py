@@ -193,8 +193,8 @@ class ChannelTiles(Tiling):
             return (start + pixel) * index(columns.stride) + term.tap * index(columns.dilation)
 
         if copied is not None and self.copied is not None:
-            begin = partial(self.copied.start, line.down)
-            return lambda pixel, term: copied[begin(term.input, term.row) + across(pixel, term)]
+            begin = self.copied.place
+            return lambda pixel, term: copied[begin(term.input, term.row, 0, line.down) + across(pixel, term)]
         flat = arguments.flat(conv.data)
         first = (line.image * index(conv.groups) + line.group) * index(conv.inputs)
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tvm import tirx
-
 from heterocc.compiler.lower.cpu.generate.convolution.copied_rows import CopiedRows
 from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, Window
 from heterocc.compiler.lower.cpu.generate.isa import Isa
@@ -68,7 +66,3 @@ class DenseRows(CopiedRows):
             return super()._copy_cycles(rows)
         vectors = -(-typical(self.pitch) // self._widest)
         return self._copied_lines(rows) * (VECTOR_CYCLES * vectors + ROW_CYCLES)
-
-    def start(self, line: tirx.Expr, channel: tirx.Expr, tap_row: tirx.Expr) -> tirx.Expr:
-        """The place in the copy of what the first output of a row of the chunk reads of a channel at a row's tap 0."""
-        return self.place(channel, tap_row, 0, line)

@@ -31,7 +31,6 @@ FIELDS = {
     "filter": "filter",
     "copies": "copies",
     "in_turn": "block",
-    "together": "together",
 }
 """The attributes of writers that the table shows, where a writer has them, with their names in it."""
 

@@ -72,9 +72,8 @@ class BlockInputs:
         inputs: tirx.Buffer,
         image: tirx.Expr,
         first: tirx.Expr,
-        share: emit.Part,
     ) -> None:
-        """Transform the inputs of a block, for a share of the channels."""
+        """Transform the inputs of a block."""
         conv, step_size = self.conv, self.filter.outputs
         lines = step_size * self.blocks.tall + 2
         part = self.across.extent
@@ -82,7 +81,7 @@ class BlockInputs:
         # Vectors of narrow rows of tiles read beyond the copy.
         emit.put(copied, emit.zeros(self.narrow), index(lines * part * step_size), self.narrow)
         flat = arguments.flat(conv.data)
-        with emit.share_loop(*share, conv.inputs) as channel:
+        with emit.loop(conv.inputs) as channel:
             self._clear_end(inputs, channel)
             with emit.loop(self.phases.count) as phase:
                 plane, there = conv.plane_of(image * index(conv.inputs) + channel)

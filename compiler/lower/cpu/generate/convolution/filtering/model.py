@@ -19,8 +19,8 @@ THREADS = ((1, 0.45), (2, 0.45), (4, 0.1))
 PHASE_CYCLES = 1.5
 """The time of a number that is copied to an image of every so many columns, or back, each on its own."""
 
-SHARINGS = tuple((parts, together) for parts in (1, 2, 4, 8) for together in (False, True))
-"""Numbers of parts that the output channels of a block may be cut into, and whether threads share a block."""
+PARTS = (1, 2, 4, 8)
+"""Numbers of parts that the output channels of a block may be cut into."""
 
 SIDES = (14, 28, 56, 112)
 """Heights and widths of maps for which blocks of maps of any size should be good."""
@@ -46,9 +46,8 @@ class Blocks:
     """`count` blocks of `tall` rows of `wide` tiles; the register tiles that cover channels and vectors of one.
 
     Threads work on different blocks, or on one of `parts` of the output channels of a block, for which each transforms
-    the block's inputs by itself; or, if `together`, on one block, whose transformed inputs they share. `cycles` is the
-    modelled time of all threads, in the mean over numbers of threads, `alone` that of one. `phases` are the images of
-    which a block has tiles.
+    the block's inputs by itself. `cycles` is the modelled time of all threads, in the mean over numbers of threads,
+    `alone` that of one. `phases` are the images of which a block has tiles.
     """
 
     isa: Isa
@@ -59,15 +58,13 @@ class Blocks:
     channel_runs: tuple[Run, ...]
     vector_runs: tuple[Run, ...]
     parts: int
-    together: bool
     cycles: float
     alone: float
     phases: Phases
 
     def __str__(self) -> str:
-        shared = " together" if self.together else ""
         apart = " of rows apart" if self.phases.apart else ""
-        return f"{self.count}x{self.tall}{apart} in {self.parts}{shared}"
+        return f"{self.count}x{self.tall}{apart} in {self.parts}"
 
 
 def filtering_cycles(conv: Convolution, isa: Isa, filter_: Filter = SMALL) -> float:
@@ -84,18 +81,14 @@ def choose_blocks(conv: Convolution, isa: Isa, filter_: Filter = SMALL) -> Block
     conv = replace(conv, batch=conv.batch if is_number(conv.batch) else 1)
     tall = -(-conv.rows.places // (filter_.outputs * conv.rows.dilation))
     heights = sorted({-(-tall // count) for count in range(1, tall + 1)})
-    sharings = SHARINGS if conv.work >= PARALLEL_WORK else ((1, False),)
-    every = [
-        _blocks(conv, isa, height, *sharing, phases, filter_)
+    several = PARTS if conv.work >= PARALLEL_WORK else (1,)
+    every = (
+        _blocks(conv, isa, height, parts, phases, filter_)
         for phases in _phases_of(conv)
         for height in heights
-        for sharing in sharings
-    ]
-    distinct: dict[object, Blocks] = {}
-    for b in every:
-        parts = None if b.together else b.parts
-        distinct.setdefault((b.count, b.tall, b.channel_runs, b.vector_runs, b.together, parts, b.phases), b)
-    return min(distinct.values(), key=lambda b: b.cycles)
+        for parts in several
+    )
+    return min(every, key=lambda b: b.cycles)
 
 
 def _phases_of(conv: Convolution) -> list[Phases]:
@@ -122,7 +115,7 @@ def _sized_blocks(conv: Convolution, isa: Isa) -> Blocks:
 
     def cost(tiles: int) -> float:
         heights = [max(1, min(side, tiles // side)) for side in (s // 2 for s in SIDES)]
-        found_ = (_blocks(s, isa, h, 1, False, _WHOLE).alone for s, h in zip(sides, heights, strict=True))
+        found_ = (_blocks(s, isa, h, 1, _WHOLE).alone for s, h in zip(sides, heights, strict=True))
         return sum(time / s.work for time, s in zip(found_, sides, strict=True))
 
     most = min(TILES, key=cost)
@@ -136,7 +129,7 @@ def _sized_blocks(conv: Convolution, isa: Isa) -> Blocks:
     tile = choose_tile(conv.outputs, most // isa.lanes, _spared(isa))
     channels, columns = runs(conv.outputs, tile[0]), vector_runs(vectors, tile[1])
     parts = larger(1, smaller(conv.outputs // CHANNELS_A_PART, -(-FEW_TASKS // (conv.batch * count))))
-    return Blocks(isa, count, height, wide, vectors, channels, columns, parts, False, 0.0, 0.0, _WHOLE)
+    return Blocks(isa, count, height, wide, vectors, channels, columns, parts, 0.0, 0.0, _WHOLE)
 
 
 def _blocks(
@@ -144,7 +137,6 @@ def _blocks(
     isa: Isa,
     height: int,
     parts: int,
-    together: bool,
     phases: Phases,
     filter_: Filter = SMALL,
 ) -> Blocks:
@@ -169,21 +161,14 @@ def _blocks(
     inputs = (turns * core.filter_inputs[step] + 2 * apart) * conv.inputs
     outputs = planes * conv.inputs * steps + (turns * core.filter_outputs[step] + apart) * conv.outputs + streamed
     blocks = conv.batch * count
-    remote = planes * 4 * conv.inputs * vectors * isa.lanes / core.remote_stream
 
     def time(threads: int) -> float:
-        if together:
-            share = -(-tiles // threads) / tiles
-            waits = (remote * (1 - 1 / threads) + 2 * core.region) if threads > 1 else 0.0
-            return blocks * (inputs / threads + share * outputs + waits)
         share = -(-tiles // parts) / tiles
         return -(-blocks * parts // threads) * (inputs + share * outputs)
 
     counts = THREADS if conv.work >= PARALLEL_WORK else ((1, 1.0),)
     cycles = sum(weight * threads * time(threads) for threads, weight in counts)
-    return Blocks(
-        isa, count, height, wide, vectors, channels, columns, min(parts, tiles), together, cycles, time(1), phases
-    )
+    return Blocks(isa, count, height, wide, vectors, channels, columns, min(parts, tiles), cycles, time(1), phases)
 
 
 def _streaming(conv: Convolution, tiles: int, channels: tuple[Run, ...], filter_: Filter, core: Core) -> float:

@@ -73,30 +73,18 @@ class _Writer(BlockInputs):
         return (self.packing,)
 
     def write(self, arguments: Arguments) -> None:
-        """Write the kernel's body: threads share blocks and parts of their channels, or work on each block together."""
-        conv = self.conv
+        """Write the kernel's body: threads share blocks and parts of their channels."""
+        conv, parts = self.conv, self.blocks.parts
         tiles = sum(r.count for r in self.blocks.channel_runs)
         tasks = conv.batch * self.blocks.count
-        size = self.filter.planes * self.plane + self.pitch + self.narrow
-        if not self.blocks.together:
-            parts = self.blocks.parts
-            with emit.shared_loop(tasks * parts, conv.work) as task:
-                number, part = emit.unpacked(task, (tasks, parts))
-                image, first = self._block(number)
-                inputs = emit.scratch(size)
-                self.transform(arguments, inputs, image, first, emit.WHOLE)
-                outputs = self._outputs_scratch()
-                with emit.share_loop(part, parts, tiles) as tile:
-                    self._channels(arguments, inputs, outputs, tile, image, first)
-            return
-        inputs = emit.scratch(size)
-        shares = min(emit.TASKS, conv.inputs)
-        with emit.loop(tasks) as task:
-            image, first = self._block(task)
-            with emit.shared_loop(shares, conv.work) as part:
-                self.transform(arguments, inputs, image, first, emit.Part(part, shares))
-            with emit.shared_loop(tiles, conv.work) as tile:
-                self._channels(arguments, inputs, self._outputs_scratch(), tile, image, first)
+        with emit.shared_loop(tasks * parts, conv.work) as task:
+            number, part = emit.unpacked(task, (tasks, parts))
+            image, first = self._block(number)
+            inputs = emit.scratch(self.filter.planes * self.plane + self.pitch + self.narrow)
+            self.transform(arguments, inputs, image, first)
+            outputs = self._outputs_scratch()
+            with emit.share_loop(part, parts, tiles) as tile:
+                self._channels(arguments, inputs, outputs, tile, image, first)
 
     def _block(self, task: tirx.Expr) -> tuple[tirx.Expr, tirx.Expr]:
         """A block's image and first row of outputs: the last block may cover rows of the one before, see `_overlap`.
