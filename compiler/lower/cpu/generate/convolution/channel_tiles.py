@@ -165,13 +165,15 @@ class ChannelTiles(Tiling):
                 def begin(pixel: tirx.Expr, column: int, at: Callable[..., tirx.Expr] = at) -> tirx.Expr:
                     return emit.vector(memory.sums, at(pixel, column), lanes)
 
-                def walk(_terms: int, step: Step, number: tirx.Expr = number, first: int = pixels.first) -> None:
+                def walk(
+                    _: int, step: Step, number: tirx.Expr = number, first: int = pixels.first, start: tirx.Expr = start
+                ) -> None:
                     if self.conv.taps == 1 and 4 * self.packing.size > self.isa.core.fetched_weights:
                         size, count = width * self.packing.terms, tiles * self.blocks
                         tile = block * index(tiles) + number + index(first)
                         shared = Shared(weights, base, size, self.inputs, count, tile)
                         step = fetching_next(step, shared, lambda term: term.input - term.first)
-                    self._walk(line.row, block * index(self.inputs), step)
+                    self._walk((line.row, start), block * index(self.inputs), step)
 
                 factor = self._factor(arguments, memory.copied, line, start)
                 terms = self.inputs * self.conv.taps
@@ -204,12 +206,12 @@ class ChannelTiles(Tiling):
 
         return lambda pixel, term: flat[place(term) + across(pixel, term)]
 
-    def _walk(self, row: tirx.Expr, begin: tirx.Expr, step: Step) -> None:
-        """Call `step` for all terms of a block of inputs for a row of outputs, but for rows of taps in the padding."""
-        together = min(self.in_turn, self.inputs)
+    def _walk(self, place: tuple[tirx.Expr, tirx.Expr], begin: tirx.Expr, step: Step) -> None:
+        """Call `step` for the terms of a block of inputs in a tile at a row and column, but for taps in the padding."""
+        together, (row, column), columns = min(self.in_turn, self.inputs), place, self.conv.columns
         with emit.loop(self.inputs // together) as several, loop_inside(self.conv.rows, row) as down:
             first = begin + several * index(together)
-            with emit.loop(self.conv.columns.taps) as tap:
+            with loop_inside(columns, column, self.tallest) if self.leaves_out else emit.loop(columns.taps) as tap:
                 emit.in_turn(together, lambda i, number: step(_Term(first + i, down, tap, first), number))
 
     def _store(self, arguments: Arguments, memory: _Memory, channels: tuple[Run, tirx.Expr], line: _Line) -> None:

@@ -136,6 +136,16 @@ class Tiling:
         return max(r.size for r in self.vector_runs) * self.isa.lanes
 
     @property
+    def tallest(self) -> int:
+        """The number of pixels of the largest tile."""
+        return max(r.size for r in self.pixel_runs)
+
+    @property
+    def leaves_out(self) -> bool:
+        """Whether the first tile of a row has a tap that is in the padding for all of its pixels."""
+        return self.conv.columns.before > (self.tallest - 1) * self.conv.columns.stride
+
+    @property
     def across(self) -> int:
         """The length of a row of turned sums."""
         return -(-self.conv.columns.places // self.isa.lanes) * self.isa.lanes
@@ -200,7 +210,7 @@ class Tiling:
         """Modelled time of the sums of a chunk."""
         conv = self.conv
         tap_rows = sum(len(taps_of(conv.rows, place)) for place in range(conv.rows.places)) / conv.rows.places
-        row = self._row_cycles(max(r.size for r in self.pixel_runs), self.widest // self.isa.lanes)
+        row = self._row_cycles(self.tallest, self.widest // self.isa.lanes)
         read = self.copied.row_bytes if self.copied else 4 * conv.inputs * conv.rows.taps * conv.columns.size
         return self.rows * tap_rows * conv.inputs * row * far_time(read, 4 * self.widest * self.packing.terms, self.isa)
 

@@ -1,4 +1,4 @@
-"""Rows of taps that lie inside the input: the others read padding."""
+"""Taps that lie inside the input: the others read padding."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ def taps_of(window: Window, place: int) -> range:
     return range(first, max(first, min(window.taps, (window.size - 1 - begin) // window.dilation + 1)))
 
 
-def loop_inside(window: Window, place: tirx.Expr) -> AbstractContextManager[tirx.Expr]:
-    """A loop over the taps of an output that are inside the input."""
+def loop_inside(window: Window, place: tirx.Expr, places: int = 1) -> AbstractContextManager[tirx.Expr]:
+    """A loop over the taps that are inside the input for one of several outputs, one after the other from a place."""
     if window.is_inside:
         return emit.loop(window.taps)
     begin, apart = place * index(window.stride) - index(window.before), index(window.dilation)
-    first = tirx.max(index(0), -tirx.floordiv(begin, apart))
+    end = begin + index((places - 1) * window.stride)
+    first = tirx.max(index(0), -tirx.floordiv(end, apart))
     last = tirx.min(index(window.taps), tirx.floordiv(index(window.size - 1) - begin, apart) + index(1))
     return emit.serial(first, last)

@@ -109,21 +109,33 @@ def test_such_convolutions_agree_along_channels(cpu: str, case: Case) -> None:
     assert check(cpu, case, (propose_channels,))
 
 
+def making(writers: list[ChannelTiles]) -> Form:
+    """The form, whose writers are added to a list."""
+
+    def propose(kernel: Kernel, isa: Isa) -> Iterator[Candidate]:
+        for candidate in propose_channels(kernel, isa):
+            writers.append(candidate.writer(isa))  # type: ignore[arg-type]
+            yield candidate
+
+    return propose
+
+
 @pytest.mark.parametrize("cpu", runnable())
 @pytest.mark.parametrize("taps", [1, 3])
 def test_sums_of_many_inputs_are_kept_between_blocks_of_them(cpu: str, taps: int) -> None:
     """The weights of a tile do not stay in a first-level cache, on cores for which that matters."""
     case = Case(1, 1, 512, 48, (7, 7), (taps, taps), (1, 1), (1, 1), (taps // 2,) * 2, (taps // 2,) * 2)
     for block_bytes in (0, 20 << 10):
-        writers = list[ChannelTiles]()
-
-        def noting(kernel: Kernel, isa: Isa, writers: list[ChannelTiles] = writers) -> Iterator[Candidate]:
-            for candidate in propose_channels(kernel, isa):
-                writers.append(candidate.writer(isa))  # type: ignore[arg-type]
-                yield candidate
-
-        assert check(cpu, case, (noting,), block_bytes=block_bytes)
+        assert check(cpu, case, (making(writers := []),), block_bytes=block_bytes)
         assert [writer.blocks > 1 for writer in writers] == [block_bytes > 0]
+
+
+@pytest.mark.parametrize("cpu", runnable())
+@pytest.mark.parametrize("dilation", [1, 12])
+def test_taps_that_no_pixel_of_a_tile_has_inside_the_input_are_left_out(cpu: str, dilation: int) -> None:
+    case = Case(1, 1, 64, 64, (33, 33), (3, 3), (1, 1), (dilation,) * 2, (dilation,) * 2, (dilation,) * 2)
+    assert check(cpu, case, (making(writers := []),))
+    assert [writer.leaves_out for writer in writers] == [dilation == 12]
 
 
 @pytest.mark.parametrize("cpu", runnable())
