@@ -226,3 +226,27 @@ def test_drawn_texts_equal_float64(tmp_path: Path, form: Form, core: str, batch:
             text.add(new if batch == 1 or number == 0 else 1)
         if batch > 1:
             text.add(1, short=1)
+
+
+def test_rows_that_a_model_rounds_itself_are_read_before_the_rounding(tmp_path: Path) -> None:
+    model = Form().model()
+    for value in (*model.graph.input, *model.graph.output):
+        if value.name in (*STATE, *STATE.values()):
+            value.type.tensor_type.elem_type = onnx.TensorProto.FLOAT16
+    for name in STATE:
+        model.graph.node.insert(0, onnx.helper.make_node("Cast", [name], [f"{name}_wide"], to=1))
+    attention = model.graph.node[-1]
+    attention.input[3:5] = ["keys_wide", "values_wide"]
+    attention.output[1:3] = ["wide_keys", "wide_values"]
+    for name in STATE:
+        model.graph.node.append(onnx.helper.make_node("Cast", [f"wide_{name}"], [f"more_{name}"], to=10))
+    compile_model(model, tmp_path / "m.hcb", devices="CPU", check=False)
+    rng = np.random.default_rng(0)
+    feed = {name: rng.standard_normal((1, 40, n), np.float32) for name, n in {"q": 32, "k": 16, "v": 16}.items()}
+    with load(tmp_path / "m.hcb", threads=1) as session:
+        past = {name: rng.standard_normal((1, 2, 3, 8)).astype(np.float16) for name in STATE}
+        found = session.run({**feed, **past, "mask": np.ones((1, 43), np.int64)})
+    keys, values = (
+        np.concatenate([past[name][0], feed[name[0]][0].reshape(40, 2, 8).swapaxes(0, 1)], 1) for name in STATE
+    )
+    np.testing.assert_allclose(found["y"][0], Form().attended(feed["q"][0], keys, values, 3), rtol=1e-4, atol=1e-5)
