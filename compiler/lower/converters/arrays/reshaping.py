@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import reduce
-from operator import add, mul
+from operator import add
 
 from tvm import relax, te, tirx
 
 from heterocc.compiler.lower.converters.arrays.axes import count_of, left_sizes, on_axis, right_axes
 from heterocc.compiler.lower.converters.computed.numbers import element, product, results, sizes, vector, whole
 from heterocc.compiler.lower.converters.registry import RESULTS, Context, converter
+from heterocc.compiler.lower.converters.requested import requested
 from heterocc.compiler.lower.converters.values import dims_of, dtype_of, fixed, rank_of
 from heterocc.compiler.lower.sized import emit_sized
 from heterocc.compiler.lower.variables import Extent, as_int64, same
@@ -216,7 +217,7 @@ def _tile(ctx: Context, data: relax.Expr, times: relax.Expr) -> relax.Expr:
 
 
 def tiled(ctx: Context, data: relax.Expr, repeats: relax.Expr) -> relax.Expr:
-    """Tile by kernels that copy rows, and need not divide indices for each element: one for each axis, the last first.
+    """Tile by a kernel that copies rows, and need not divide indices for each element.
 
     Repetitions of single elements are a broadcast, which operators behind it do not wait for.
     """
@@ -229,19 +230,4 @@ def tiled(ctx: Context, data: relax.Expr, repeats: relax.Expr) -> relax.Expr:
     result = [n * int(count) for n, count in zip(shape, times, strict=True)]
     if all(count == 1 or (isinstance(n, int) and n == 1) for n, count in zip(shape, times, strict=True)):
         return op.broadcast_to(data, result)
-    sizes = list(shape)
-    for axis in reversed(range(len(sizes))):
-        if times[axis] == 1:
-            continue
-        before, row = (reduce(mul, part, as_int64(1)) for part in (sizes[:axis], sizes[axis:]))
-        rows = ctx.bb.emit(op.reshape(data, [before, row]))
-        copies = emit_sized(
-            ctx.bb, _repeated, [rows], [], [before, int(times[axis]), row], dtype_of(data), "tile", opaque=True
-        )
-        sizes[axis] *= int(times[axis])
-        data = ctx.bb.emit(op.reshape(copies, sizes))
-    return data
-
-
-def _repeated(given: list[te.Tensor], _: list[tirx.Expr], shape: list[tirx.Expr]) -> te.Tensor:
-    return te.compute(shape, lambda row, _, place: given[0](row, place), name="tile")
+    return requested(ctx, "tile", [data], [(result, dtype_of(data))], times=",".join(map(str, times)))

@@ -37,11 +37,11 @@ def rows(extent: int, elements: int) -> Iterator[tirx.Expr]:
 
 
 @contextmanager
-def columns(around: Around, lanes: int) -> Iterator[Columns]:
-    """A loop over tiles of columns. The last vectors overlap others."""
+def columns(around: Around, lanes: int, wide: int = WIDE) -> Iterator[Columns]:
+    """A loop over tiles of up to `wide` vectors of columns. The last vectors overlap others."""
     outer, count, inner = around
     vectors = -(-inner // lanes)
-    wide = min(WIDE, vectors)
+    wide = min(wide, vectors)
     tiles = -(-vectors // wide)
     with rows(outer * tiles, outer * count * inner) as number:
         task = build.bind(tirx.floordiv(number, index(tiles)))

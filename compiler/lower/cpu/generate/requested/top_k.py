@@ -2,7 +2,8 @@
 
 Each element becomes one 64-bit integer: its value as an ordered integer above the number of its place, counted
 backwards, so that no two are equal. Few are found by a search that keeps the best in order; a vector without a better
-one costs a comparison. Many are found by sorting the row by the bytes of the values.
+one costs a comparison. Many are found by sorting the row by the bytes of the values. Columns beside each other, of
+which few are wanted, are searched a vector at a time.
 
 -0 equals 0, and NaN is larger than all numbers.
 """
@@ -18,7 +19,7 @@ from tvm.script.ir_builder import tirx as build
 
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.places import index
-from heterocc.compiler.lower.cpu.generate.requested.columns import rows
+from heterocc.compiler.lower.cpu.generate.requested.columns import columns, rows
 from heterocc.compiler.lower.cpu.generate.requested.request import Around, Request
 from heterocc.compiler.lower.cpu.sizes import is_number
 
@@ -32,7 +33,11 @@ DIGIT = 256
 DIGITS = 4
 """Values of a byte, and the bytes of a value."""
 
+FEWEST_LANES = 4
+"""The smallest vector of columns that is faster than columns one by one."""
+
 _PLACE = (1 << 31) - 1
+_LEAST = tirx.const(-(1 << 63), "int64")
 
 
 def write_top_k(request: Request, arguments: Sequence[tirx.Buffer]) -> None:
@@ -45,8 +50,38 @@ def write_top_k(request: Request, arguments: Sequence[tirx.Buffer]) -> None:
     enough = (
         nullcontext() if is_number(count) else build.Assert(index(count) >= index(k), request.text("few"), "ValueError")
     )
+    lanes = request.lanes(around.inner)
+    beside = lanes >= FEWEST_LANES and k <= lanes // 2
     with enough:
-        _write_rows(request, arguments, around, k)
+        (_write_columns if beside else _write_rows)(request, arguments, around, k)
+
+
+def _write_columns(request: Request, arguments: Sequence[tirx.Buffer], around: Around, k: int) -> None:
+    """Few of columns beside each other, a vector of which is searched together: an element takes its place in each."""
+    data, values, places = arguments
+    _, count, inner = around
+    lanes, dtype, largest = request.lanes(inner), request.dtypes[0], bool(request.number("largest"))
+    with columns(around, lanes, wide=1) as lines:
+        (start,) = lines.starts
+        best = [emit.registers(1, lanes, "int64") for _ in range(k)]
+        held = [emit.vector(register, index(0), lanes) for register in best]
+        for register in best:
+            emit.put(register, emit.broadcast(_LEAST, lanes), index(0), lanes)
+        with build.serial(index(0), index(count)) as step:
+            value = emit.vector(data, (lines.outer * index(count) + step) * index(inner) + start, lanes)
+            key = tirx.Cast(f"int64x{lanes}", _ordered(value, dtype, lanes, largest=largest))
+            high, low = key << emit.broadcast(index(32), lanes), emit.broadcast(index(_PLACE) - step, lanes)
+            element = build.bind(high | low)
+            for number in reversed(range(k)):  # those before are not changed yet
+                moved = tirx.min(held[number - 1], element) if number else element
+                emit.put(best[number], tirx.max(held[number], moved), index(0), lanes)
+        for number, register in enumerate(best):
+            to = build.bind((lines.outer * index(k) + index(number)) * index(inner) + start)
+            with emit.loop(lanes) as lane:
+                place = build.bind(index(_PLACE) - (register[lane] & index(_PLACE)))
+                build.buffer_store(places, place, [to + lane])
+                element = data[(lines.outer * index(count) + place) * index(inner) + start + lane]
+                build.buffer_store(values, element, [to + lane])
 
 
 def _write_rows(request: Request, arguments: Sequence[tirx.Buffer], around: Around, k: int) -> None:
@@ -108,10 +143,9 @@ class _Row:
         """The best elements in order, from those before and each next one."""
         vectors = -(-self.k // self.halves)
         best = emit.scratch(1 + vectors * self.halves, "int64")
-        least = tirx.const(-(1 << 63), "int64")
         build.buffer_store(best, tirx.const((1 << 63) - 1, "int64"), [index(0)])
         with emit.loop(vectors) as number:
-            emit.put(best, emit.broadcast(least, self.halves), index(1) + number * index(self.halves), self.halves)
+            emit.put(best, emit.broadcast(_LEAST, self.halves), index(1) + number * index(self.halves), self.halves)
 
         def enter(place: tirx.Expr) -> None:
             high = tirx.Cast("int64", self.key(place)) << index(32)

@@ -24,6 +24,7 @@ from heterocc.compiler.lower.cpu.generate.requested.index_of import write_index_
 from heterocc.compiler.lower.cpu.generate.requested.overlap_add import write_overlap_add
 from heterocc.compiler.lower.cpu.generate.requested.request import Request
 from heterocc.compiler.lower.cpu.generate.requested.running import write_running
+from heterocc.compiler.lower.cpu.generate.requested.tile import write_tile
 from heterocc.compiler.lower.cpu.generate.requested.top_k import write_top_k
 from heterocc.compiler.lower.cpu.sizes import SizeUnknownError, assuming, dims_of
 from heterocc.compiler.lower.kernels.expressions import dtype_of
@@ -45,6 +46,7 @@ WRITERS: Mapping[str, Writer] = {
     ),
     "overlap_add": write_overlap_add,
     "running": write_running,
+    "tile": write_tile,
     "top_k": write_top_k,
 }
 """Functions that write the body of a kernel on flat buffers of its arguments."""

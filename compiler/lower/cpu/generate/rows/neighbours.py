@@ -11,7 +11,7 @@ from tvm.script.ir_builder import tirx as build
 
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
-from heterocc.compiler.lower.cpu.generate.places import Axis, index, offset
+from heterocc.compiler.lower.cpu.generate.places import Axis, Place, index, offset
 from heterocc.compiler.lower.cpu.generate.rows.passes import Pass, is_row
 from heterocc.compiler.lower.cpu.generate.rows.stages import Rows
 from heterocc.compiler.lower.cpu.generate.rows.values import Read, RowWriter, Spot
@@ -26,6 +26,8 @@ CACHED = 1 << 13
 
 MOST_BESIDE = 4
 """The most elements of rows that are shuffled: more are combined in a vector of a row with fewer shuffles."""
+
+_START = index(0)
 
 
 def beside_axis(rows: Rows, lanes: int) -> Axis | None:
@@ -54,6 +56,8 @@ class Along(RowWriter):
     def __init__(self, rows: Rows, lanes: int, axis: Axis, beside: int = 0) -> None:
         super().__init__(rows, lanes, axis)
         self.beside = beside
+        self.line = axis
+        """The axis that vectors go along."""
 
     def write(self, arguments: Arguments) -> None:
         """Write the kernel's body."""
@@ -65,11 +69,10 @@ class Along(RowWriter):
         if self.plan.stored:
             self.wide = min(self.wide, max(1, CACHED // (typical(length) * self.lanes)))
         self.tiles = -(-vectors // self.wide)
-        size = length * self.wide * self.lanes
-        self.share_rows(self.outer.length * self.tiles, size, lambda tile: self._tile(arguments, tile))
+        self.pitch = self.wide * self.lanes
+        self.share_rows(self.outer.length * self.tiles, length * self.pitch, lambda tile: self._tile(arguments, tile))
 
     def _tile(self, arguments: Arguments, task: tirx.Expr) -> None:
-        self.held, self.ready = {}, set()
         tiles, lanes = self.tiles, self.lanes
         row = tirx.floordiv(task, index(tiles)) if tiles > 1 else task
         tile = tirx.floormod(task, index(tiles)) if tiles > 1 else index(0)
@@ -77,33 +80,34 @@ class Along(RowWriter):
         starts = [(tile * index(self.wide) + index(v)) * index(lanes) for v in range(self.wide)]
         if exceeds(self.axis.length, lanes * self.wide):
             starts = [tirx.min(start, index(self.axis.length - lanes)) for start in starts]
+        self.write_passes(arguments, outer, starts)
+
+    def write_passes(self, arguments: Arguments, outer: Place, starts: Sequence[tirx.Expr]) -> None:
+        """Write the passes over the rows whose vectors have these starts."""
+        self.held, self.ready = {}, set()
         for step in self.plan.passes:
             self._hold(arguments, step.before, outer, starts)
             self._pass(arguments, step, outer, starts)
             self.ready |= set(step.stores)
         self._hold(arguments, self.plan.after, outer, starts)
 
-    def _hold(
-        self,
-        arguments: Arguments,
-        numbers: Sequence[int],
-        outer: list[tuple[Axis, tirx.Expr]],
-        starts: Sequence[tirx.Expr],
-    ) -> None:
+    def _hold(self, arguments: Arguments, numbers: Sequence[int], outer: Place, starts: Sequence[tirx.Expr]) -> None:
         """Compute single values of the rows."""
         for number in numbers:
             dtype = dtype_of(self.rows.stages[number].buffer)
             registers = [emit.registers(1, self.lanes, dtype) for _ in starts]
             for column, (register, start) in enumerate(zip(registers, starts, strict=True)):
                 with emit.loop(self.lanes, "vectorized") as lane:
-                    spot = Spot([*outer, (self.axis, start + lane)], lane, column, index(0), {}, {})
+                    spot = Spot([*outer, (self.axis, self.row(start + lane))], lane, column, index(0), {}, {})
                     build.buffer_store(register, self.value(arguments, number, spot), [lane])
             self.held[number] = registers
-            self._give(arguments, number, outer, starts)
+            self.give_rows(arguments, number, outer, starts)
 
-    def _give(
-        self, arguments: Arguments, number: int, outer: list[tuple[Axis, tirx.Expr]], starts: Sequence[tirx.Expr]
-    ) -> None:
+    def row(self, place: tirx.Expr) -> tirx.Expr:
+        """The row of a lane, by its place from the start of the first vector."""
+        return place
+
+    def give_rows(self, arguments: Arguments, number: int, outer: Place, starts: Sequence[tirx.Expr]) -> None:
         """Store single values of the rows that are an output."""
         if self.rows.argument(self.rows.stages[number].buffer) is None:
             return
@@ -115,16 +119,14 @@ class Along(RowWriter):
         """The value of the row that a lane belongs to."""
         return self.held[number][spot.column][spot.lane]
 
-    def over_terms(self, body: Callable[[list[tuple[Axis, tirx.Expr]], tirx.Expr], None]) -> None:
+    def over_terms(self, body: Callable[..., None]) -> None:
         """As of others; elements beside each other are written one by one."""
         if not self.beside:
             super().over_terms(body)
         for number in range(self.beside):
             body([self.single(self.terms[0], index(number))], index(number))
 
-    def _separated(
-        self, arguments: Arguments, step: Pass, outer: list[tuple[Axis, tirx.Expr]], start: tirx.Expr
-    ) -> list[list[Read]]:
+    def _separated(self, arguments: Arguments, step: Pass, outer: Place, start: tirx.Expr) -> list[list[Read]]:
         """What a pass reads of elements beside each other: for each of them the loads with their vectors."""
         every: list[list[Read]] = [[] for _ in range(self.beside)]
         loads = [node for node in self.computed(step) if isinstance(node, TensorLoad)] if self.beside else []
@@ -146,9 +148,7 @@ class Along(RowWriter):
                 reads.append((load, register))
         return every
 
-    def _pass(
-        self, arguments: Arguments, step: Pass, outer: list[tuple[Axis, tirx.Expr]], starts: Sequence[tirx.Expr]
-    ) -> None:
+    def _pass(self, arguments: Arguments, step: Pass, outer: Place, starts: Sequence[tirx.Expr]) -> None:
         separated = [self._separated(arguments, step, outer, start) for start in starts]
         totals = {n: [emit.registers(1, self.lanes) for _ in starts] for n in step.reductions}
 
@@ -158,22 +158,27 @@ class Along(RowWriter):
         for number, registers in totals.items():
             for column, (register, start) in enumerate(zip(registers, starts, strict=True)):
                 with emit.loop(self.lanes, "vectorized") as lane:
-                    place = [*outer, (self.axis, start + lane)]
-                    stored = index(column * self.lanes) + lane
+                    place = [*outer, (self.axis, self.row(start + lane))]
+                    stored = self.row(index(column * self.lanes) + lane)
                     spot = Spot(place, lane, column, stored, {}, {}, read=read(column, index(0)))
                     build.buffer_store(register, self.first(arguments, number, spot), [lane])
 
-        def terms(place: list[tuple[Axis, tirx.Expr]], line: tirx.Expr) -> None:
-            for column, start in enumerate(starts):
+        def terms(place: Place, line: tirx.Expr, first: tirx.Expr = _START, repeated: int = 0) -> None:
+            for column in range(repeated // self.lanes, len(starts)):
                 rooms = self.rooms()
                 with emit.loop(self.lanes, "vectorized") as lane:
-                    stored = (line * index(self.wide) + index(column)) * index(self.lanes) + lane
-                    every = [*outer, *place, (self.axis, start + lane)]
+                    stored = line * index(self.pitch) + first + index(column * self.lanes) + lane
+                    every = [*outer, *place, (self.line, first + starts[column] + lane)]
                     spot = Spot(every, lane, column, stored, rooms, {}, read=read(column, line))
                     taken = {n: registers[column] for n, registers in totals.items()}
-                    self.write_vector(arguments, step, spot, taken)
+                    left = max(0, repeated - column * self.lanes)
+                    self.write_vector(arguments, step, spot, taken, repeated=left)
 
         self.over_terms(terms)
         for number, registers in totals.items():
-            self.held[number] = registers
-            self._give(arguments, number, outer, starts)
+            self.held[number] = self.of_rows(number, registers)
+            self.give_rows(arguments, number, outer, starts)
+
+    def of_rows(self, number: int, registers: list[tirx.Buffer]) -> list[tirx.Buffer]:
+        """The result of the row of each lane, from the accumulators of reduction `number`."""
+        return registers

@@ -17,6 +17,7 @@ from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.places import Axis, index, offset
+from heterocc.compiler.lower.cpu.generate.rows.folded import Folded, folds
 from heterocc.compiler.lower.cpu.generate.rows.neighbours import Along, beside_axis
 from heterocc.compiler.lower.cpu.generate.rows.passes import Pass
 from heterocc.compiler.lower.cpu.generate.rows.stages import Rows
@@ -31,6 +32,9 @@ CHAINS = 4
 FEWEST = 4
 """The smallest number of neighbouring rows for vectors across them."""
 
+FEWEST_FOLDED = 2
+"""The same for vectors over several elements of all of them."""
+
 SHORT = 8
 """The most vectors of a row that is kept in registers."""
 
@@ -41,9 +45,12 @@ SMALLEST, LARGEST = 2.0**-100, 2.0**100
 def generate_rows(rows: Rows, isa: Isa) -> tuple[tirx.PrimFunc, tuple[Panels, ...]] | None:
     """The kernel written in vectors; None if its accesses are not contiguous along or across rows."""
     beside, axis = beside_axis(rows, isa.lanes), vector_axis(rows)
+    few = vector_axis(rows, FEWEST_FOLDED) if axis is None else axis
     writer: RowWriter
     if beside is not None:
         writer = Along(rows, isa.lanes, beside, rows.extents[rows.terms[0]])
+    elif few is not None and rows.kinds[few.loops[-1]] != "R" and folds(rows, isa.lanes, few):
+        writer = Folded(rows, isa.lanes, few)
     elif axis is None:
         return None
     else:
@@ -52,10 +59,10 @@ def generate_rows(rows: Rows, isa: Isa) -> tuple[tirx.PrimFunc, tuple[Panels, ..
     return emit.written(rows, {}, writer.write), ()
 
 
-def vector_axis(rows: Rows) -> Axis | None:
-    """The axis of vectors: along rows or, if some neighbouring rows are contiguous, across them; else None."""
+def vector_axis(rows: Rows, fewest_rows: int = FEWEST) -> Axis | None:
+    """The axis of vectors: along rows or, if `fewest_rows` neighbouring rows are contiguous, across them; else None."""
     forms = rows.accesses
-    for loops, fewest in ((rows.terms, 1), (rows.places, FEWEST)):
+    for loops, fewest in ((rows.terms, 1), (rows.places, fewest_rows)):
         axis = rows.last_run(loops, forms)
         steps = {axis.step(f) for f in forms}
         if loops and steps <= {0, 1} and 1 in steps and typical(axis.length) >= fewest:
