@@ -11,6 +11,7 @@ import onnxruntime
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from onnxruntime.capi import onnxruntime_pybind11_state
 
 from heterocc.artifacts.errors import FeedError, UnsupportedOpError
 from heterocc.compiler import compile_model
@@ -72,7 +73,7 @@ def run_at(
         assert 0 in sizes.values() and not any(np.asarray(array).size for array in found.values())
     try:
         expected = reference.run(None, feed)
-    except onnxruntime.capi.onnxruntime_pybind11_state.RuntimeException:
+    except (onnxruntime_pybind11_state.RuntimeException, onnxruntime_pybind11_state.Fail):
         return  # ONNX Runtime rejects the sizes
     found = session.run(feed) if found is None else found
     for wanted, got in zip(expected, found.values(), strict=True):
