@@ -5,12 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
+import tvm
 import tvm_ffi
 from tvm import IRModule, s_tir, te, tirx
 
 from heterocc.compiler import compile_model
+from heterocc.compiler.lower.cpu.maths.pipeline import PIPELINE
 from heterocc.compiler.lower.cpu.maths.remainders import without_remainders
+from heterocc.compiler.lower.cpu.target import cpu_target
 from heterocc.runtime import load
+from tests.compiler.lower.lowered import CPU
 from tests.compiler.onnx_build import model, node, noise, value
 
 STEPS, PAIRS = 6, 4
@@ -22,11 +27,16 @@ def _kernel(size: int, divisor: int) -> tirx.PrimFunc:
     return te.create_prim_func([a, made])
 
 
-def _loops(function: tirx.PrimFunc) -> tuple[list[int], int]:
-    extents: list[int] = []
+def _loops(function: tirx.PrimFunc) -> tuple[list[int | None], int]:
+    """The turns of a kernel's loops, None where they are no number, and how many divisions are left in it."""
+    extents: list[int | None] = []
     divisions: list[tirx.Expr] = []
-    kinds = [(kind, divisions.append) for kind in (tirx.FloorMod, tirx.FloorDiv)]
-    loops = [(tirx.For, lambda loop: extents.append(int(loop.extent)))]
+    kinds = [(kind, divisions.append) for kind in (tirx.FloorMod, tirx.FloorDiv, tirx.Mod, tirx.Div)]
+
+    def turns(loop: tirx.For) -> None:
+        extents.append(int(loop.extent) if isinstance(loop.extent, tirx.IntImm) else None)
+
+    loops = [(tirx.For, turns)]
     tvm_ffi.structural_walk(function.body, [*loops, *kinds], order="pre")
     return extents, len(divisions)
 
@@ -38,16 +48,44 @@ def _lowered(function: tirx.PrimFunc) -> tirx.PrimFunc:
     ]
 
 
-def test_a_loop_has_an_inner_one_for_a_power_of_two_that_divides_it() -> None:
+def test_a_loop_has_an_inner_one_for_a_power_of_two_that_it_divides_by() -> None:
     assert _loops(_lowered(_kernel(16, 8))) == ([16], 2)
     assert _loops(without_remainders(_lowered(_kernel(16, 8)))) == ([2, 8], 0)
-    for size, divisor in ((15, 8), (16, 32), (12, 3)):
+    assert _loops(without_remainders(_lowered(_kernel(15, 8)))) == ([2, None], 0)
+    for size, divisor in ((16, 32), (12, 3)):
         assert _loops(without_remainders(_lowered(_kernel(size, divisor))))[0] == [size]
 
 
-def test_halves_of_heads_that_are_turned_by_chosen_angles_are_right(tmp_path: Path) -> None:
+@pytest.mark.parametrize("turns", [16, 20, None])
+@pytest.mark.parametrize("truncated", [False, True])
+def test_a_branch_that_reads_at_a_remainder_reads_the_right_elements(turns: int | None, truncated: bool) -> None:
+    """With vectors of 512 bits, LLVM read them as neighbours, also in loops of a number of turns that the run knows."""
+    divide, modulo = (tirx.truncdiv, tirx.truncmod) if truncated else (tirx.floordiv, tirx.floormod)
+    size = te.var("n", "int32") if turns is None else turns
+    count = turns or 20
+    rows, heads = 6, (size + 7) // 8
+    x = te.placeholder((heads * rows * 8,), "float32", "x")
+    scale = te.placeholder((rows * 4,), "float32", "scale")
+    given = te.placeholder((size,), "float32", "given")
+
+    def element(row: tirx.Expr, v: tirx.Expr) -> tirx.Expr:
+        place, read = modulo(v, 8), x[divide(v, 8) * rows * 8 + row * 8 + modulo(v, 8)]
+        return tirx.if_then_else(place < 4, read * scale[row * 4 + place], read)
+
+    made = te.compute((rows, size), element, "made")
+    mod = IRModule({"main": te.create_prim_func([x, scale, given, made])})
+    values, factors = noise(((count + 7) // 8) * rows * 8), noise(rows * 4, seed=1)
+    arrays = [tvm.runtime.tensor(a) for a in (values, factors, noise(count), np.zeros((rows, count), np.float32))]
+    tvm.tirx.build(mod, cpu_target(CPU), pipeline=PIPELINE)["main"](*arrays)
+    whole = values.reshape(-1, rows, 8) * np.concatenate([factors.reshape(rows, 4), np.ones((rows, 4))], axis=1)
+    expected = whole.transpose(1, 0, 2).reshape(rows, -1)[:, :count]
+    np.testing.assert_allclose(arrays[3].numpy(), expected, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize(("heads", "kept"), [(2, 16), (3, 20)])
+def test_halves_of_heads_that_are_turned_by_chosen_angles_are_right(tmp_path: Path, heads: int, kept: int) -> None:
     """With vectors of 512 bits, LLVM read the angles of the second head behind those of the first."""
-    width = 4 * PAIRS
+    width = heads * 2 * PAIRS
     nodes = [
         node("Reshape", "x heads", "h"),
         node("Transpose", "h", "t", perm=[0, 2, 1, 3]),
@@ -69,23 +107,27 @@ def test_halves_of_heads_that_are_turned_by_chosen_angles_are_right(tmp_path: Pa
         node("Add", "rc ls", "b"),
         node("Concat", "a b", "z", axis=3),
         node("Transpose", "z", "u", perm=[0, 2, 1, 3]),
-        node("Reshape", "u whole", "y"),
+        node("Reshape", "u whole", "w"),
+        node("Slice", "w zero kept last_axis", "y"),
     ]
     first, last = np.arange(PAIRS) == 0, np.arange(PAIRS) == PAIRS - 1
     constants = {
-        "heads": np.array([1, STEPS, 2, 2 * PAIRS]),
+        "heads": np.array([1, STEPS, heads, 2 * PAIRS]),
         "one": np.array([1, 1, STEPS, PAIRS]),
         "whole": np.array([1, STEPS, width]),
+        "zero": np.array([0]),
+        "kept": np.array([kept]),
+        "last_axis": np.array([2]),
         "first": first,
         "last": last,
     }
     inputs = [value("x", [1, STEPS, width]), *(value(name, [3, 1, STEPS, PAIRS]) for name in "cs")]
-    proto = model(nodes, inputs, [value("y", [1, STEPS, width])], constants, opset=18)
+    proto = model(nodes, inputs, [value("y", [1, STEPS, kept])], constants, opset=18)
     feed = {"x": noise(1, STEPS, width), "c": noise(3, 1, STEPS, PAIRS), "s": noise(3, 1, STEPS, PAIRS) * 2}
     compile_model(proto, tmp_path / "m.hcb", devices="CPU", check=False, cpu_variant=False)
     with load(tmp_path / "m.hcb") as session:
         found = session.run(feed)["y"]
     cos, sin = (np.where(last, feed[n][2], np.where(first, feed[n][1], feed[n][0]))[0, :, None] for n in "cs")
-    left, right = np.split(feed["x"].reshape(STEPS, 2, 2 * PAIRS), 2, axis=2)
+    left, right = np.split(feed["x"].reshape(STEPS, heads, 2 * PAIRS), 2, axis=2)
     expected = np.concatenate([left * cos - right * sin, right * cos + left * sin], axis=2)
-    np.testing.assert_allclose(found, expected.reshape(1, STEPS, width), rtol=0, atol=1e-5)
+    np.testing.assert_allclose(found, expected.reshape(1, STEPS, width)[..., :kept], rtol=0, atol=1e-5)
