@@ -82,6 +82,25 @@ def test_a_branch_that_reads_at_a_remainder_reads_the_right_elements(turns: int 
     np.testing.assert_allclose(arrays[3].numpy(), expected, rtol=0, atol=1e-6)
 
 
+@pytest.mark.parametrize("turns", [16, 33])
+def test_a_branch_that_reads_at_a_remainder_of_a_later_place_reads_the_right_elements(turns: int) -> None:
+    x, scale = te.placeholder((288,), "float32", "x"), te.placeholder((96,), "float32", "scale")
+
+    def element(row: tirx.Expr, v: tirx.Expr) -> tirx.Expr:
+        place = tirx.floormod(v + 5, 16)
+        read = x[tirx.floordiv(v + 5, 16) * 96 + row * 16 + place]
+        return tirx.if_then_else(place < 8, read * scale[row * 16 + place], read)
+
+    made = te.compute((6, turns), element, "made")
+    values, factors = noise(288), noise(96, seed=1)
+    arrays = [tvm.runtime.tensor(a) for a in (values, factors, np.zeros((6, turns), np.float32))]
+    mod = IRModule({"main": te.create_prim_func([x, scale, made])})
+    tvm.tirx.build(mod, cpu_target(CPU), pipeline=PIPELINE)["main"](*arrays)
+    scaled = np.where(np.arange(16) < 8, factors.reshape(6, 16), 1)
+    expected = (values.reshape(3, 6, 16) * scaled).transpose(1, 0, 2).reshape(6, -1)[:, 5 : 5 + turns]
+    np.testing.assert_allclose(arrays[2].numpy(), expected, rtol=0, atol=1e-6)
+
+
 @pytest.mark.parametrize(("heads", "kept"), [(2, 16), (3, 20)])
 def test_halves_of_heads_that_are_turned_by_chosen_angles_are_right(tmp_path: Path, heads: int, kept: int) -> None:
     """With vectors of 512 bits, LLVM read the angles of the second head behind those of the first."""
