@@ -3,9 +3,8 @@
 Seen with LLVM 22 at level 2 and vectors of 512 bits, where the body of the loop has a condition, which the loop
 vectorizer removes: what one branch alone reads at `v % 8` is read with one masked load of neighbours, as if it were at
 `v`. It happens for variables of 32 bits, whether or not the number of turns is known or a multiple of 8, and for
-`(v + 5) % 16`. Loops whose
-number of turns only the run knows have variables of 64 bits: none was wrong in 156 small models with such sizes
-(rotary halves, channel shuffles, tiles, windows, ranges; five types) and in 6,000 runs of single kernels.
+`(v + 5) % 16`. Loops whose number of turns only the run knows have variables of 64 bits: none was wrong in 156 small
+models with such sizes (rotary halves, channel shuffles, tiles, windows, ranges; five types), nor in single kernels.
 """
 
 from __future__ import annotations
