@@ -144,6 +144,10 @@ class ShapeVariants:
 
     def _refusal(self, shapes: Sequence[Shape | None]) -> FeedError:
         """The error for shapes that inputs may have, but not together."""
+        untied = None if self._static else self._untied(shapes)
+        if untied is not None:
+            hint = "dimensions of one name have the same size in all inputs"
+            return FeedError(untied, where=self._bundle.path, hint=hint)
         have = " | ".join(shapes_text(variant, [info.name for info in self._inputs]) for variant in self.variants[:8])
         more = " | …" if len(self.variants) > 8 else ""
         return FeedError(
@@ -154,6 +158,17 @@ class ShapeVariants:
                 f"compile the model for them, too (--shapes); it has: {have}{more}",
             ),
         )
+
+    def _untied(self, shapes: Sequence[Shape | None]) -> str | None:
+        """What a dimension is in two inputs, if that is why the first variant refuses shapes."""
+        found: dict[str, tuple[int, str]] = {}
+        for info, want, shape in zip(self._inputs, input_shapes(self._others[0]), shapes, strict=True):
+            for dim, size in zip(want or (), shape or (), strict=False):
+                if isinstance(dim, str):
+                    first, name = found.setdefault(dim, (size, info.name))
+                    if first != size:
+                        return f"dimension '{dim}' is {first} in '{name}' and {size} in '{info.name}'"
+        return None
 
     def _text(self, shapes: Sequence[Shape | None]) -> str:
         """Shapes of inputs as text: `x=8,3; n=8`."""

@@ -91,7 +91,7 @@ def _compare(product: Product, path: Path, properties: list[str], *, devices: st
         model,
         path / "m.hcb",
         devices=devices,
-        dims=None if devices == "CPU" else {"rows": (1, max(ROWS))},
+        dims={} if devices == "CPU" else {"rows": (1, max(ROWS))},
         properties=properties,
         cpu_variant=False,
         check=check,
