@@ -70,7 +70,7 @@ ON_PURPOSE: tuple[Known, ...] = (
         "different",
         "",
         "one value, repeated: what rounding leaves of the spread is divided by itself",
-        r"\[1, 1, 1, 1\] ->",
+        r"\[1, 1, 1, 1\] ->|every 1 ->",
     ),
     Known("Resize", "we accept", "'Cubic' mode only supports", "ONNX has cubic interpolation along all axes"),
     Known(
