@@ -146,10 +146,9 @@ class Runs:
         if set(inputs) != set(variant.inputs) or not set(variant.outputs) <= set(outputs):
             return None
         dtypes = [numpy_dtype(variant.values[v].dtype) for v in variant.inputs]
-        # By identity: numpy's float64 is equal to None.
         # Texts of results are objects of Python already; those of inputs may have to become such.
-        given = {variant.values[v].dtype for v in variant.outputs} - {"string"}
-        if any(dtype is None for dtype in dtypes) or any(numpy_dtype(name) is None for name in given):
+        results = [numpy_dtype(variant.values[v].dtype) for v in variant.outputs if variant.values[v].dtype != "string"]
+        if any(dtype is None for dtype in (*dtypes, *results)):  # by identity: numpy's float64 is equal to None
             return None
         return session.run_on_arrays(
             {name: inputs[v] for name, v in zip(self._inputs, variant.inputs, strict=True)},

@@ -162,7 +162,6 @@ def _scheduled(
         in_place=in_place,
         rounded=rounded,
         fast_math=isa.fast_math,
-        common=True,
         on_kernel=objects.begin,
     )
 

@@ -64,14 +64,13 @@ def schedule_kernels(
     in_place: bool = True,
     rounded: Collection[str] = (),
     fast_math: bool = False,
-    common: bool = False,
     on_kernel: Callable[[tirx.PrimFunc], object] | None = None,
 ) -> KernelModule:
     """The module with its kernels scheduled for `target` and its weights packed as the schedules require.
 
     `in_place` lets kernels write their results into a concatenation. `rounded` are the nodes whose products have
-    factors rounded to bfloat16. `fast_math` allows ways with larger rounding errors. `common` gives kernels that differ
-    only in sizes one function. `on_kernel` is called with each kernel when its code is complete.
+    factors rounded to bfloat16. `fast_math` allows ways with larger rounding errors. `on_kernel` is called with each
+    kernel when its code is complete. Kernels that differ only in sizes get one function.
     """
     isa = dataclasses.replace(isa_of(target), fast_math=fast_math)
     module = joined_rows(module)
@@ -90,7 +89,7 @@ def schedule_kernels(
     calls = {symbol for symbol, _ in calls_run(module)}
     functions = {symbol: f for symbol, f in every.items() if symbol not in calls}  # not run: results written in place
     kernels = [(symbol, f) for symbol, f in every.items() if symbol in calls]
-    alike = families([f for _, f in kernels]) if common else [[place] for place in range(len(kernels))]
+    alike = families([f for _, f in kernels])
     ordered = [(family, *kernels[place]) for family, places in enumerate(alike) for place in places]
     with target:
         for _, family in groupby(counted("scheduling kernels", ordered), itemgetter(0)):

@@ -209,6 +209,7 @@ _DISTANCES = f"""
     sums = Add (left, right)
     apart = Sub (sums, twice)
 """
+_SQUARED_DISTANCES = f"{_DISTANCES}result = Relu (apart)"
 
 _MATMUL, _GEMM = "MatMul", "Gemm"
 
@@ -266,11 +267,11 @@ OPERATORS = (
         "CDist",
         MICROSOFT,
         renamed=Renamed(
-            f"{_DISTANCES}result = Relu (apart)",
+            _SQUARED_DISTANCES,
             ("a", "b"),
             read="metric",
             choices={
-                b"sqeuclidean": f"{_DISTANCES}result = Relu (apart)",
+                b"sqeuclidean": _SQUARED_DISTANCES,
                 b"euclidean": f"{_DISTANCES}square = Relu (apart)\nresult = Sqrt (square)",
             },
         ),

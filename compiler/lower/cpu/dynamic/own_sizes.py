@@ -58,10 +58,10 @@ def with_own_sizes(function: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def with_typical_batch(function: tirx.PrimFunc) -> tirx.PrimFunc:
-    """The kernel with 1 as the typical value of a batch: a size that is the first of each dimensions that have it.
+    """The kernel with 1 as the typical value of a batch: a size that is the first dimension wherever it occurs.
 
-    Images come one by one more often than in dozens, and the work on one is little to share among threads. Rows of
-    matrices are no batch.
+    Images come one by one more often than in dozens, and the work on one is little to share among threads. The number
+    of rows of a matrix is not a batch.
     """
     shapes = [list(param.shape) for param in function.params if isinstance(param.ty, tirx.BufferType)]
     firsts = [shape[0] for shape in shapes if len(shape) > 2 and isinstance(shape[0], tirx.Var)]

@@ -14,8 +14,6 @@ from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.epilogue import Element, can_store, copied, is_heavy, kept_stages
 from heterocc.compiler.lower.cpu.generate.places import Axis, Linear, Place, at, index, is_dense, offset
 from heterocc.compiler.lower.cpu.generate.read import Fold, Kernel, Stage
-from heterocc.compiler.lower.cpu.generate.spans import in_vectors
-from heterocc.compiler.lower.cpu.sizes import is_number
 from heterocc.compiler.lower.kernels.expressions import dtype_of, loads
 
 
@@ -58,28 +56,6 @@ def put_masked(buffer: tirx.Buffer, value: tirx.Expr, start: tirx.Expr, kept: ti
     # TVM's own operator leaves out at which place of other memory a buffer begins, as part of a concatenation does.
     where = tirx.address_of(buffer[start])
     build.evaluate(tirx.call_llvm_intrin("void", "llvm.masked.store", value, where, kept))
-
-
-def in_masked(
-    count: int,
-    lanes: int,
-    move: Callable[[tirx.Expr, int, tirx.Expr | None], None],
-    *,
-    masks: bool,
-    few: bool = False,
-) -> None:
-    """Call `move` with the start, the lanes and the mask of vectors that cover `count` numbers, None if all are kept.
-
-    As `in_vectors` of a number, or without `masks`; else only the last vector has a mask.
-    """
-    if not masks or is_number(count):
-        in_vectors(count, lanes, lambda start, width: move(start, width, None), few=few)
-        return
-    with emit.loop(count // lanes) as number:
-        move(emit.bound(number * index(lanes)), lanes, None)
-    start = emit.bound(index(count - count % lanes))
-    with build.If(start < index(count)), build.Then():
-        move(start, lanes, mask(start, lanes, count, may_precede=False))
 
 
 def can_mask(kernel: Kernel | Fold, row: Axis) -> bool:

@@ -55,7 +55,8 @@ USUAL_VECTORS = 2
 
 FEWEST_OF_A_ROW = 48
 MOST_OF_A_ROW = 224
-"""The limits on pixels of a row that a map without padding is divided into: few would be left over in each."""
+"""The limits on the pixels of the rows that a map of a 1x1 convolution is divided into: the last tile of a short row
+would have few."""
 
 
 def inputs_together(inputs: int) -> int:

@@ -28,7 +28,7 @@ def _kernel(size: int, divisor: int) -> tirx.PrimFunc:
 
 
 def _loops(function: tirx.PrimFunc) -> tuple[list[int | None], int]:
-    """The turns of a kernel's loops, None where they are no number, and how many divisions are left in it."""
+    """The number of turns of each loop of a kernel, None if only the run knows it, and how many divisions are left."""
     extents: list[int | None] = []
     divisions: list[tirx.Expr] = []
     kinds = [(kind, divisions.append) for kind in (tirx.FloorMod, tirx.FloorDiv, tirx.Mod, tirx.Div)]
