@@ -2,35 +2,21 @@
 
 from __future__ import annotations
 
-import inspect
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from tvm import s_tir, tirx
 
 from heterocc.compiler.lower.cpu.sizes import size_of
 
-if TYPE_CHECKING:
-    from tvm.s_tir.schedule import SBlockRV
-
-
-_SPATIAL, _REDUCTION = 0, 2
-
-# TVM's checks of their arguments' types take several times as long as these methods themselves.
-_get = inspect.unwrap(s_tir.Schedule.get)
-_get_loops = inspect.unwrap(s_tir.Schedule.get_loops)
-_get_sblock = inspect.unwrap(s_tir.Schedule.get_sblock)
-_get_child_blocks = inspect.unwrap(s_tir.Schedule.get_child_blocks)
-_add_unit_loop = inspect.unwrap(s_tir.Schedule.add_unit_loop)
+SPATIAL, REDUCTION = 0, 2
+"""Kinds of a block's iteration variables."""
 
 
 @dataclass(frozen=True)
 class BlockView:
     """A leaf block whose loops are exactly its iteration variables: `kinds` is one of "S" and "R" per loop."""
 
-    rv: SBlockRV
-    name: str
     block: s_tir.SBlock
     kinds: str
     extents: tuple[int, ...]
@@ -56,56 +42,41 @@ def of_windows(block: s_tir.SBlock) -> bool:
     return "pool_max" in str(block.name_hint)
 
 
-def view(sch: s_tir.Schedule, rv: SBlockRV) -> BlockView | None:
-    """The block as a BlockView, or None if it has another form (nested, opaque, several stores) or unknown extents."""
-    block = _get(sch, rv)
-    loops = [_get(sch, loop) for loop in _get_loops(sch, rv)]
-    kinds = "".join({_SPATIAL: "S", _REDUCTION: "R"}.get(int(i.iter_type), "O") for i in block.iter_vars)
-    extents = [size_of(i.dom.extent) for i in block.iter_vars]
-    if "O" in kinds or len(loops) != len(extents) or not isinstance(block.body, tirx.BufferStore):
-        return None
-    sizes = tuple(e for e in extents if e is not None)
-    if len(sizes) != len(extents) or tuple(size_of(lo.extent) for lo in loops) != sizes:
-        return None
-    return BlockView(rv, str(block.name_hint), block, kinds, sizes)
+def view(block: s_tir.SBlock, loops: Sequence[tirx.For]) -> BlockView | None:
+    """A block in these loops as a BlockView; None if it has another form (nested, several stores) or unknown extents.
 
-
-def leaf_blocks(sch: s_tir.Schedule) -> list[SBlockRV]:
-    """The kernel's blocks in order, without the root; empty if there is no root block."""
-    # A kernel without blocks is lowered code already. Asking TVM for its root is an error, and the first one of a
-    # process reads the symbols of all libraries for a stack trace: a quarter of a second.
-    body = sch.mod["main"].body
-    if not isinstance(body, s_tir.SBlockRealize) or body.block.name_hint != "root":
-        return []
-    return list(_get_child_blocks(sch, _get_sblock(sch, "root")))
-
-
-def with_loops(sch: s_tir.Schedule) -> list[SBlockRV]:
-    """The leaf blocks, each with a loop: a block without one, of a scalar, gets one that runs once."""
-    blocks = leaf_blocks(sch)
-    for rv in blocks:
-        if not _get_loops(sch, rv):
-            _add_unit_loop(sch, rv)
-    return leaf_blocks(sch)
-
-
-def read_blocks(function: tirx.PrimFunc, *, unit_loops: bool = False) -> list[BlockView] | None:
-    """The kernel's blocks in order, each in a view; None if one has another form.
-
-    With `unit_loops`, the block of a scalar has a loop that runs once.
+    The block of a scalar has no loops, but an iteration variable with one value.
     """
-    schedule, blocks = _opened(function, unit_loops)
-    views = [view(schedule, rv) for rv in blocks]
+    kinds = "".join({SPATIAL: "S", REDUCTION: "R"}.get(int(i.iter_type), "O") for i in block.iter_vars)
+    if "O" in kinds or not isinstance(block.body, tirx.BufferStore):
+        return None
+    extents = [size_of(i.dom.extent) for i in block.iter_vars]
+    sizes = tuple(e for e in extents if e is not None)
+    if len(sizes) != len(extents) or (tuple(size_of(loop.extent) for loop in loops) or (1,)) != sizes:
+        return None
+    return BlockView(block, kinds, sizes)
+
+
+def has_blocks(function: tirx.PrimFunc) -> bool:
+    """Whether a kernel has blocks in a root; lowered code has none."""
+    return isinstance(function.body, s_tir.SBlockRealize) and function.body.block.name_hint == "root"
+
+
+def read_blocks(function: tirx.PrimFunc) -> list[BlockView] | None:
+    """The kernel's blocks in order, each in a view; None if it has none, or other statements."""
+    if not has_blocks(function):
+        return None
+    views = [None if block is None else view(block, loops) for block, loops in _leaves(function.body.block.body, ())]
     known = [v for v in views if v is not None]
     return known if len(known) == len(views) else None
 
 
-@lru_cache(maxsize=256)
-def _opened(function: tirx.PrimFunc, unit_loops: bool) -> tuple[s_tir.Schedule, tuple[SBlockRV, ...]]:
-    """A schedule to read a kernel's blocks by: half a millisecond of work, and every pass asks for it again."""
-    if unit_loops:
-        schedule, blocks = _opened(function, False)
-        if all(_get_loops(schedule, rv) for rv in blocks):
-            return schedule, blocks
-    schedule = s_tir.Schedule(function, debug_mask="none")
-    return schedule, tuple(with_loops(schedule) if unit_loops else leaf_blocks(schedule))
+def _leaves(body: tirx.Stmt, loops: tuple[tirx.For, ...]) -> Iterator[tuple[s_tir.SBlock | None, tuple[tirx.For, ...]]]:
+    """The blocks of a statement with their loops; None for what is neither a block nor a loop."""
+    if isinstance(body, tirx.SeqStmt):
+        for part in body.seq:
+            yield from _leaves(part, loops)
+    elif isinstance(body, tirx.For):
+        yield from _leaves(body.body, (*loops, body))
+    else:
+        yield (body.block if isinstance(body, s_tir.SBlockRealize) else None), loops

@@ -10,7 +10,7 @@ import tvm
 import tvm_ffi
 from tvm import s_tir, tirx
 
-from heterocc.compiler.lower.cpu.blocks import BlockView, leaf_blocks, view
+from heterocc.compiler.lower.cpu.blocks import REDUCTION, BlockView, has_blocks, view
 from heterocc.compiler.lower.cpu.extremes import without_hidden_numbers
 from heterocc.compiler.lower.kernels.expressions import is_iters, is_plain_arithmetic, loads
 from heterocc.compiler.lower.variables import can_be_empty
@@ -18,20 +18,17 @@ from heterocc.compiler.lower.variables import can_be_empty
 if TYPE_CHECKING:
     from tvm.s_tir.schedule import SBlockRV
 
-_REDUCTION = 2
-
 PARALLEL_WORK = 1 << 14
 """The smallest number of iterations for several threads; starting them takes some microseconds."""
 
 
 def in_loops(function: tirx.PrimFunc) -> tirx.PrimFunc:
     """A kernel in plain loops: cheap blocks are inlined, and threads share the outermost loops of the others."""
-    sch = s_tir.Schedule(_without_inner_threads(function), debug_mask="none")
+    sch = s_tir.Schedule(without_hidden_numbers(_without_inner_threads(function)), debug_mask="none")
     _inline(sch)
-    for rv in leaf_blocks(sch):
+    for rv in _leaf_blocks(sch):
         _share(sch, rv)
-    scheduled = without_hidden_numbers(sch.mod["main"])
-    made = scheduled.with_attr("global_symbol", function.attrs["global_symbol"])
+    made = sch.mod["main"].with_attr("global_symbol", function.attrs["global_symbol"])
     body = tvm_ffi.structural_map(made.body, [(s_tir.SBlockRealize, _truncating)], order="post")
     return tirx.PrimFunc(list(made.params), body, attrs=made.attrs)
 
@@ -56,16 +53,22 @@ def _without_inner_threads(function: tirx.PrimFunc) -> tirx.PrimFunc:
     return tvm_ffi.structural_map(function, [(tirx.For, outer)], order="post")
 
 
+def _leaf_blocks(sch: s_tir.Schedule) -> list[SBlockRV]:
+    """The kernel's blocks in order, without the root; none if it has no blocks.
+
+    Asking TVM for its root is an error then, and the first one of a process reads the symbols of all libraries for a
+    stack trace: a quarter of a second.
+    """
+    return list(sch.get_child_blocks(sch.get_sblock("root"))) if has_blocks(sch.mod["main"]) else []
+
+
 def _inline(sch: s_tir.Schedule) -> None:
     """Inline cheap elementwise blocks into their readers: padding by zero elements, chains of epilogues."""
-    for rv in leaf_blocks(sch):
-        block = view(sch, rv)
-        if block is None or block.is_reduction:
-            continue
+    for rv in _leaf_blocks(sch):
         consumers = list(sch.get_consumers(rv))
-        if not consumers:
+        block, *views = (view(sch.get(b), [sch.get(loop) for loop in sch.get_loops(b)]) for b in (rv, *consumers))
+        if block is None or block.is_reduction or not consumers:
             continue
-        views = [view(sch, c) for c in consumers]
         copy = _is_copy(block)
         elementwise = all(v is not None and not v.is_reduction for v in views) and len(consumers) == 1
         cheap = all(v is not None for v in views) and is_plain_arithmetic(block.store)
@@ -95,7 +98,7 @@ def _share(sch: s_tir.Schedule, rv: SBlockRV) -> None:
         return
     extents = [sch.get(loop).extent for loop in loops]
     work = math.prod(map(int, extents)) if all(isinstance(n, tirx.IntImm) for n in extents) else None
-    spatial = next((n for n, kind in enumerate(kinds) if kind == _REDUCTION), len(kinds))
+    spatial = next((n for n, kind in enumerate(kinds) if kind == REDUCTION), len(kinds))
     across = 2 <= spatial < len(kinds) and _reads_across(sch.get(rv), spatial)
     if across:
         sch.reorder(*loops[spatial:], loops[spatial - 1])

@@ -42,14 +42,15 @@ def destination_passing(
     *,
     returns: bool | None = None,
     weights_before: Sequence[relax.Type] = (),
+    weights_after: Sequence[relax.Type] = (),
 ) -> tvm.IRModule:
     """The module with an entry that calls kernels on inputs, outputs, one tuple of parameters, and planned workspace.
 
     It returns an empty tuple; if inputs or outputs have dimensions without a fixed size or dtypes that numpy lacks, a
     tuple of the outputs, which it allocates. `most` are the largest sizes of variables, by name, for which memory is
     then planned. Kernel calls are in the order of `module.kernels`; the last arguments of each are the tensors that it
-    writes. `returns` says whether it allocates the outputs, whatever their shapes. `weights_before` are the types of
-    parameters in the tuple that come before those of the module.
+    writes. `returns` says whether it allocates the outputs, whatever their shapes. `weights_before` and `weights_after`
+    are the types of parameters in the tuple that come before and after those of the module.
     """
     main = module.mod["main"]
     inputs = [p for p in main.params if p.name not in module.arrays]
@@ -64,7 +65,7 @@ def destination_passing(
     for index, output in enumerate(() if allocates else returned):
         var = target[_written(output, values)] = relax.Var(f"output_{index}", output.ty)
         output_params.append(var)
-    tuple_param = relax.Var("params", relax.TupleType([*weights_before, *(w.ty for w in weights)]))
+    tuple_param = relax.Var("params", relax.TupleType([*weights_before, *(w.ty for w in weights), *weights_after]))
     block: list[relax.VarBinding] = []
     replace: dict[relax.Var, relax.Expr] = {}
 

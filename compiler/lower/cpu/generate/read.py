@@ -252,7 +252,7 @@ class _Parts:
 
 def _parts(function: tirx.PrimFunc) -> _Parts | None:
     """A kernel's only reduction and the stages around it."""
-    blocks = read_blocks(function, unit_loops=True)
+    blocks = read_blocks(function)
     sums = [b for b in blocks or () if b.is_reduction]
     if blocks is None or len(sums) != 1 or not all(is_constant(p) for p in function.params):
         return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,9 +17,9 @@ from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.lower.backend import KernelInfo, PartitionJob
 from heterocc.compiler.lower.cpu.programs.bytecode import Bytecode
 from heterocc.compiler.lower.cpu.programs.split import program_of
-from heterocc.compiler.lower.cpu.programs.steps import Again, Choose, Code, Program, Step, Store, codes
+from heterocc.compiler.lower.cpu.programs.steps import Again, Code, Program, Store, walk
 from heterocc.compiler.lower.pipeline import KernelModule, destination_passing
-from heterocc.compiler.lower.relax.entry import SYMBOLS
+from heterocc.compiler.lower.straight import bindings_of, is_kernel_call, outputs_of, with_kernel, write_main
 
 if TYPE_CHECKING:
     import numpy as np
@@ -62,36 +62,41 @@ def build_program(
     values = job.model.graph.values
     program = program_of(job, writes=all(values[v].is_static for v in (*job.inputs, *job.outputs)))
     taken: set[str] = set()
+    codes_of = _all_codes(program)
+    modules = [kernels(_job(job, program, code, index)) for index, code in enumerate(codes_of)]
+    done = [_distinct(scheduled(module), taken) for module in modules]
+    types = [[p.ty for p in part.mod["main"].params if p.name in part.arrays] for part in done]
     parts: list[Part] = []
-    names: dict[int, str] = {}
-    types: list[relax.Type] = []
-    arrays: list[tuple[str, np.ndarray]] = []
-    infos: list[KernelInfo] = []
-    for index, code in enumerate(_all_codes(program)):
-        module = kernels(_job(job, program, code, index))
-        done = scheduled(module)
-        entry = destination_passing(done, returns=code is not program.last, weights_before=tuple(types))
-        entry, renamed = _distinct(entry, taken)
+    for index, (code, module, part) in enumerate(zip(codes_of, modules, done, strict=True)):
+        entry = destination_passing(
+            part,
+            returns=code is not program.last,
+            weights_before=[ty for before in types[:index] for ty in before],
+            weights_after=[ty for after in types[index + 1 :] for ty in after],
+        )
         name = f"part_{index}"
-        names[id(code)] = name
-        main = done.mod["main"]
-        types += [p.ty for p in main.params if p.name in done.arrays]
-        arrays += done.arrays.items()
-        for kernel in done.kernels:
-            owners = tuple(dict.fromkeys(program.owners[n] for n in kernel.nodes))
-            infos.append(KernelInfo(renamed[kernel.symbol], owners))
-        parts.append(Part(name, module, done, entry))
+        functions = {gvar: f for gvar, f in entry.functions_items() if gvar.name_hint != "main"}
+        functions[relax.GlobalVar(name)] = entry["main"].with_attr("global_symbol", name)
+        parts.append(Part(name, module, part, tvm.IRModule(functions)))
+    infos = [
+        KernelInfo(kernel.symbol, tuple(dict.fromkeys(program.owners[n] for n in kernel.nodes)))
+        for part in done
+        for kernel in part.kernels
+    ]
     stores: dict[str, tirx.PrimFunc] = {}
     places: dict[int, str] = {}
-    for index, store in enumerate(_stores(program.steps)):
+    loops = [step for step in walk(program.steps) if isinstance(step, Again)]
+    for index, store in enumerate(store for loop in loops for store in loop.stores):
         places[id(store)] = symbol = _free(f"store_{index}", taken)
         stores[symbol] = _store(program.model, store).with_attr("global_symbol", symbol)
-    bytecode = Bytecode(program, names, places)
-    return BuiltProgram(bytecode, tuple(_widen(part, types) for part in parts), stores, tuple(arrays), tuple(infos))
+    names = {id(code): part.name for code, part in zip(codes_of, parts, strict=True)}
+    arrays = tuple(item for part in done for item in part.arrays.items())
+    return BuiltProgram(Bytecode(program, names, places), tuple(parts), stores, arrays, tuple(infos))
 
 
 def _all_codes(program: Program) -> list[Code]:
-    return [*codes(program.steps), *([] if program.last is None else [program.last])]
+    codes = [step for step in walk(program.steps) if isinstance(step, Code)]
+    return codes if program.last is None else [*codes, program.last]
 
 
 def _job(job: PartitionJob, program: Program, code: Code, index: int) -> PartitionJob:
@@ -122,40 +127,27 @@ def _without_sizes(model: ImportedModel, code: Code) -> ImportedModel:
     return model if known else dataclasses.replace(model, symbols=None)
 
 
-def _distinct(entry: tvm.IRModule, taken: set[str]) -> tuple[tvm.IRModule, dict[str, str]]:
-    """The module with names of kernels that are not taken, and the new names of symbols."""
-    functions = {gv: f for gv, f in entry.functions_items() if gv.name_hint != "main"}
-    main = entry["main"]
-    renamed = {gv.name_hint: _free(gv.name_hint, taken) for gv in functions}
-    symbols = [str(s) for s in main.attrs[SYMBOLS]]
-    for symbol in symbols:
-        if symbol not in renamed:
-            renamed[symbol] = _free(symbol, taken)
+def _distinct(module: KernelModule, taken: set[str]) -> KernelModule:
+    """The module with names of kernels that are not taken."""
+    main = module.mod["main"]
     builder = relax.BlockBuilder()
+    functions = {gvar.name_hint: f for gvar, f in module.mod.functions_items() if gvar.name_hint != "main"}
+    names = {name: _free(name, taken) for name in dict.fromkeys([*functions, *(k.symbol for k in module.kernels)])}
     fresh = {
-        gv.name_hint: builder.add_func(_called(f, renamed[gv.name_hint]), renamed[gv.name_hint])
-        for gv, f in functions.items()
+        name: builder.add_func(function.with_attr("global_symbol", names[name]), names[name])
+        for name, function in functions.items()
     }
-    blocks = []
-    for block in main.body.blocks:
-        bindings = []
-        for binding in block.bindings:
-            call = binding.value
-            if isinstance(call, relax.Call) and isinstance(call.op, relax.GlobalVar):
-                call = relax.Call(fresh[call.op.name_hint], call.args, call.attrs, call.ty_args)
-                binding = relax.VarBinding(binding.var, call)
-            bindings.append(binding)
-        blocks.append(type(block)(bindings))
-    body = relax.SeqExpr(blocks, main.body.body)
-    function = relax.Function(main.params, body, main.ret_ty, main.is_pure, main.attrs)
-    function = function.with_attr(SYMBOLS, [renamed[s] for s in symbols])
-    new = dict(builder.finalize().functions_items())
-    new[relax.GlobalVar("main")] = function
-    return relax.transform.Normalize()(tvm.IRModule(new)), renamed
-
-
-def _called(function: tirx.PrimFunc, name: str) -> tirx.PrimFunc:
-    return function.with_attr("global_symbol", name)
+    bindings = [
+        (
+            b.var,
+            with_kernel(b.value, fresh[b.value.args[0].name_hint]) if is_kernel_call(b.value) else b.value,
+            b.var.name,
+        )
+        for b in bindings_of(main)
+    ]
+    mod = write_main(builder.get(), main.params, bindings, outputs_of(main))
+    kernels = tuple(dataclasses.replace(kernel, symbol=names[kernel.symbol]) for kernel in module.kernels)
+    return dataclasses.replace(module, mod=mod, kernels=kernels)
 
 
 def _free(name: str, taken: set[str]) -> str:
@@ -166,38 +158,6 @@ def _free(name: str, taken: set[str]) -> str:
         candidate, count = f"{own}_{count}", count + 1
     taken.add(candidate)
     return candidate
-
-
-def _widen(part: Part, types: Sequence[relax.Type]) -> Part:
-    """The part with an entry called by its name, whose last parameter is the tuple of all parameters."""
-    main = part.entry["main"]
-    old = main.params[-1]
-    whole = relax.Var("params", relax.TupleType(list(types)))
-    blocks = []
-    for block in main.body.blocks:
-        bindings = []
-        for binding in block.bindings:
-            value = binding.value
-            if isinstance(value, relax.TupleGetItem) and value.tuple_value.same_as(old):
-                binding = relax.VarBinding(binding.var, relax.TupleGetItem(whole, value.index))
-            bindings.append(binding)
-        blocks.append(type(block)(bindings))
-    body = relax.SeqExpr(blocks, main.body.body)
-    function = relax.Function([*main.params[:-1], whole], body, main.ret_ty, main.is_pure, main.attrs)
-    function = function.with_attr("global_symbol", part.name)
-    functions = {gv: f for gv, f in part.entry.functions_items() if gv.name_hint != "main"}
-    functions[relax.GlobalVar(part.name)] = function
-    return dataclasses.replace(part, entry=tvm.IRModule(functions))
-
-
-def _stores(steps: Iterable[Step]) -> Iterator[Store]:
-    for step in steps:
-        match step:
-            case Choose():
-                yield from _stores([*step.then, *step.otherwise])
-            case Again():
-                yield from _stores(step.body)
-                yield from step.stores
 
 
 def _store(model: ImportedModel, store: Store) -> tirx.PrimFunc:

@@ -5,20 +5,13 @@ The machine's instructions are calls, jumps and returns. Relax has no loops, so 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from tvm import runtime
 from tvm.relax.exec_builder import ExecBuilder
 
 from heterocc.compiler.lower.cpu.programs.steps import Again, Choose, Code, Invoke, Measure, Program, Step, Take, Text
-
-
-@dataclass(frozen=True, slots=True)
-class _Call:
-    function: str
-    arguments: tuple[int | _Constant, ...]
-    target: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,23 +23,13 @@ class _Constant:
 
 @dataclass(slots=True)
 class _Label:
+    """The number of the instruction that follows it, known when all are."""
+
     place: int = -1
 
 
-@dataclass(frozen=True, slots=True)
-class _Jump:
-    label: _Label
-
-
-@dataclass(frozen=True, slots=True)
-class _Branch:
-    condition: int
-    otherwise: _Label
-
-
-@dataclass(frozen=True, slots=True)
-class _Return:
-    register: int
+_Instruction = Callable[[ExecBuilder, int], None]
+"""Emits itself; its second argument is its number, from which jumps count."""
 
 
 @dataclass(slots=True)
@@ -60,7 +43,7 @@ class Bytecode:
     functions: dict[int, str]
     stores: dict[int, str]
     registers: dict[str | Measure, int] = field(default_factory=dict)
-    lines: list[_Call | _Jump | _Branch | _Return | _Label] = field(default_factory=list)
+    lines: list[_Instruction | _Label] = field(default_factory=list)
     count: int = 0
 
     def write(self, builder: ExecBuilder, name: str) -> None:
@@ -76,33 +59,16 @@ class Bytecode:
             self._call("vm.builtin.make_tuple", [self._register(o) for o in program.outputs], result)
         else:
             self._run(program.last, [self._register(o) for o in outputs], result)
-        self.lines.append(_Return(result))
-        place = 0
+        self.lines.append(lambda builder, _: builder.emit_ret(builder.r(result)))
+        instructions: list[_Instruction] = []
         for line in self.lines:
             if isinstance(line, _Label):
-                line.place = place
+                line.place = len(instructions)
             else:
-                place += 1
-        names = [*program.inputs, *outputs, "params"]
-        with builder.function(name, inputs, names):
-            self._emit(builder)
-
-    def _emit(self, builder: ExecBuilder) -> None:
-        place = 0
-        for line in self.lines:
-            match line:
-                case _Label():
-                    continue
-                case _Call(function, arguments, target):
-                    given = [builder.r(a) if isinstance(a, int) else _written(builder, a.value) for a in arguments]
-                    builder.emit_call(function, given, target)
-                case _Jump(label):
-                    builder.emit_goto(label.place - place)
-                case _Branch(condition, otherwise):
-                    builder.emit_if(builder.r(condition), otherwise.place - place)
-                case _Return(register):
-                    builder.emit_ret(builder.r(register))
-            place += 1
+                instructions.append(line)
+        with builder.function(name, inputs, [*program.inputs, *outputs, "params"]):
+            for place, instruction in enumerate(instructions):
+                instruction(builder, place)
 
     def _new(self) -> int:
         self.count += 1
@@ -114,7 +80,14 @@ class Bytecode:
         return self.registers[value]
 
     def _call(self, function: str, arguments: Sequence[int | _Constant], target: int | None) -> None:
-        self.lines.append(_Call(function, tuple(arguments), target))
+        def call(builder: ExecBuilder, _: int) -> None:
+            given = [builder.r(a) if isinstance(a, int) else _written(builder, a.value) for a in arguments]
+            builder.emit_call(function, given, target)
+
+        self.lines.append(call)
+
+    def _jump(self, label: _Label) -> None:
+        self.lines.append(lambda builder, place: builder.emit_goto(label.place - place))
 
     def _copy(self, source: int, target: int) -> None:
         """Let a register refer to what another one does."""
@@ -151,7 +124,7 @@ class Bytecode:
     def _test(self, value: str, otherwise: _Label) -> None:
         number = self._new()
         self._call("vm.builtin.read_if_cond", [self._register(value)], number)
-        self.lines.append(_Branch(number, otherwise))
+        self.lines.append(lambda builder, place: builder.emit_if(builder.r(number), otherwise.place - place))
 
     def _invoke(self, step: Invoke) -> None:
         given: list[int | _Constant] = []
@@ -175,7 +148,7 @@ class Bytecode:
             for result, *values in step.ends:
                 self._copy(self._register(values[index]), self._register(result))
             if index == 0:
-                self.lines.append(_Jump(end))
+                self._jump(end)
             self.lines.append(label)
 
     def _again(self, step: Again) -> None:
@@ -198,7 +171,7 @@ class Bytecode:
         for target, _, between in fresh:
             self._copy(between, self._register(target))
             self._call("vm.builtin.null_value", [], between)
-        self.lines.append(_Jump(top))
+        self._jump(top)
         self.lines.append(end)
         for result, source in step.results:
             self._copy(self._register(source), self._register(result))

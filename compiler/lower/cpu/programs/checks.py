@@ -7,7 +7,6 @@ from itertools import zip_longest
 
 import numpy as np
 import onnx
-from onnx import helper
 
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.importer.symbols.agree import copied_axes, shapes_needed
@@ -28,16 +27,13 @@ from heterocc.compiler.lower.converters.computed.required import (
     SHAPED,
 )
 from heterocc.compiler.lower.converters.registry import part_domain
-from heterocc.compiler.lower.cpu.programs.program_builder import Builder
-from heterocc.compiler.lower.cpu.programs.steps import Require, Step
+from heterocc.compiler.lower.cpu.programs.program_builder import Builder, copy_of
+from heterocc.compiler.lower.cpu.programs.steps import Step
 from heterocc.compiler.operators.table import of_node
 from heterocc.compiler.symbolic.given import Given
 from heterocc.compiler.symbolic.requirement import Requirement
 from heterocc.compiler.symbolic.sizes import Size
 from heterocc.passes.graph import Value
-
-CHECK = ("int64", (1,))
-"""The type of a value whose computation ends runs that cannot go on."""
 
 
 def is_open(node: onnx.NodeProto, values: Mapping[str, Value], symbols: Symbols) -> bool:
@@ -108,11 +104,6 @@ class Checks:
         self._require_relations(node, steps)
         return self._squeezed(self._broadcast(self._of_needed_shapes(node, steps), steps))
 
-    def require(self, checked: str, steps: list[Step]) -> None:
-        """End the straight code, whose computation of a value ends runs that cannot go on."""
-        self.b.close(steps)
-        steps.append(Require(checked))
-
     def _require_relations(self, node: onnx.NodeProto, steps: list[Step]) -> None:
         """End runs in which sizes do not fit that only the run knows, or that only some runs need."""
         inside = self.b.owner != node.name
@@ -125,23 +116,20 @@ class Checks:
             for side in (needed.left, needed.right):
                 self.b.symbols.sizes.setdefault(side.text, side)
         texts = [r.worded(_shown(r.right)) for r in requirements]
-        lists: dict[str, list[str]] = {
+        lists = {
             LEFT: [r.left.text for r in requirements],
             RELATIONS: [r.relation for r in requirements],
             RIGHT: [r.right.text for r in requirements],
             NAMED: [node.op_type, *texts],
         }
-        chosen = [helper.make_attribute(key, values) for key, values in lists.items()]
-        checked = f"{node.name}.related"
-        self.require(self.b.add(RELATED, inputs, checked, value=CHECK, domain=REQUIRED, attributes=chosen), steps)
+        self.b.require(RELATED, inputs, f"{node.name}.related", steps, lists)
 
     def _of_needed_shapes(self, node: onnx.NodeProto, steps: list[Step]) -> onnx.NodeProto:
         """The node on copies of inputs with the shapes that it needs, where only the run knows theirs."""
         needed = needed_shapes(node, self.b.values, self.b.symbols, self.b.opset)
         if not needed:
             return node
-        known = onnx.NodeProto()
-        known.CopyFrom(node)
+        known = copy_of(node)
         for place, dims in needed.items():
             name = node.input[place]
             value = self.b.values[name]
@@ -150,11 +138,7 @@ class Checks:
             numbers = {axis: size for axis, (own, size) in pairs if isinstance(size, int) and own != size}
             if numbers:
                 lists = {AXES: list(numbers), LENGTHS: list(numbers.values()), NAMED: node.op_type}
-                chosen = [helper.make_attribute(key, values) for key, values in lists.items()]
-                checked = f"{node.name}.{place}.checked"
-                self.require(
-                    self.b.add(KNOWN_SIZES, held, checked, value=CHECK, domain=REQUIRED, attributes=chosen), steps
-                )
+                self.b.require(KNOWN_SIZES, held, f"{node.name}.{place}", steps, lists)
             shaped = f"{node.name}.{place}.shaped"
             known.input[place] = self.b.add(SHAPED, held, shaped, value=(value.dtype, dims), domain=REQUIRED)
         return known
@@ -167,12 +151,9 @@ class Checks:
         if not is_open(node, self.b.values, self.b.symbols):
             return node
         held = {place: self.b.held(node.input[place]) for place in broadcast_places(node)}
-        checked = f"{node.name}.checked"
         domain = part_domain(REQUIRED, node.domain)
-        self.require(self.b.add(node.op_type, [*held.values()], checked, value=CHECK, domain=domain), steps)
-        known = onnx.NodeProto()
-        known.CopyFrom(node)
-        known.domain = part_domain(RESULTS, node.domain)
+        self.b.require(node.op_type, [*held.values()], node.name, steps, domain=domain)
+        known = copy_of(node, part_domain(RESULTS, node.domain))
         for place, name in held.items():
             known.input[place] = name
         return known
@@ -193,8 +174,7 @@ class Checks:
         ]
         dims = tuple(1 if axis in wide else dim for axis, dim in enumerate(shape))
         first = self.b.add("Slice", [given, *bounds], f"{node.name}.first", value=(self.b.values[given].dtype, dims))
-        known = onnx.NodeProto()
-        known.CopyFrom(node)
+        known = copy_of(node)
         known.input[0] = first
         return known
 
@@ -205,7 +185,5 @@ class Checks:
         axes = copied_axes(given, self.b.symbols.fresh.keys())
         if not axes:
             return
-        chosen = helper.make_attribute(AXES, axes)
         held = [self.b.held(node.input[0]), self.b.held(node.input[1])]
-        name = f"{node.name}.checked"
-        self.require(self.b.add(NOT_COPIED, held, name, value=CHECK, domain=REQUIRED, attributes=[chosen]), steps)
+        self.b.require(NOT_COPIED, held, node.name, steps, {AXES: axes})

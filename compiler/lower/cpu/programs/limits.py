@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from onnx import helper
-
-from heterocc.compiler.lower.converters import REQUIRED
 from heterocc.compiler.lower.converters.computed.required import AXES, LEAST, LEAST_SIZE, NAMED
 from heterocc.compiler.lower.cpu.programs.program_builder import Builder
-from heterocc.compiler.lower.cpu.programs.steps import Again, Choose, Code, Require, Step
+from heterocc.compiler.lower.cpu.programs.steps import Code, Step, inner
 from heterocc.compiler.symbolic.comparisons import least_size
 from heterocc.compiler.symbolic.sizes import Size
 
@@ -27,12 +24,8 @@ class Limits:
     def add(self, steps: list[Step]) -> None:
         """Add the checks to steps, and to those inside them."""
         for step in steps:
-            match step:
-                case Choose():
-                    self.add(step.then)
-                    self.add(step.otherwise)
-                case Again():
-                    self.add(step.body)
+            for part in inner(step):
+                self.add(part)
         parts = [step for step in steps if isinstance(step, Code)]
         sizes = list(self._sizes(n for part in parts for n in part.nodes))
         checks: list[Step] = []
@@ -48,17 +41,9 @@ class Limits:
         self.count += 1
         source = self.b.model.sources.get(shown, shown)
         text = f"dimension '{name}' of input '{source}' must be {least} or more for the branch that the run takes"
-        attributes = [helper.make_attribute(k, v) for k, v in ((AXES, [axis]), (LEAST, least), (NAMED, text))]
-        value = self.b.add(
-            LEAST_SIZE,
-            [shown],
-            f"size_check_{self.count}.checked",
-            value=("int64", (1,)),
-            domain=REQUIRED,
-            attributes=attributes,
+        self.b.require(
+            LEAST_SIZE, [shown], f"size_check_{self.count}", checks, {AXES: [axis], LEAST: least, NAMED: text}
         )
-        self.b.close(checks)
-        checks.append(Require(value))
 
     def _sizes(self, nodes: Iterable[str]) -> Iterable[Size]:
         touched = {v for n in nodes for v in (*self.protos[n].input, *self.protos[n].output) if v in self.b.values}

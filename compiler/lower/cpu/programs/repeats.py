@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 import numpy as np
 import onnx
-from onnx import helper
 
 from heterocc.artifacts.dtypes import Container
 from heterocc.compiler.importer.symbols.repeats import Repeat, Rows, repeat_of
@@ -114,12 +113,11 @@ class Loops:
             if rows.reverse and not down:
                 place = b.add("Sub", [self._last(limit, one, name), count], f"{name}.back", value=("int64", ()))
             taken = {"axis": rows.axis, **({"from_end": int(not rows.reverse)} if down else {})}
-            attributes = [helper.make_attribute(key, number) for key, number in taken.items()]
             outer = b.values[rows.inner]
             if down:
                 place = fewer if rows.reverse else go
             shaped, domain = (outer.dtype, outer.shape or ()), RESULTS if down else ""
-            b.add("Gather", [rows.outer, place], rows.inner, value=shaped, attributes=attributes, domain=domain)
+            b.add("Gather", [rows.outer, place], rows.inner, value=shaped, domain=domain, chosen=taken)
         b.sequence(list(repeat.body.node), body)
         if down:
             moves.append((go, b.held(fewer)))
@@ -166,8 +164,8 @@ class Loops:
         """A tensor of zeros. Its sizes are those of the result; the input has only the known ones."""
         b = self.b
         dims = b.constant(f"{name}.dims", np.array([d if isinstance(d, int) else 0 for d in shape], np.int64))
-        fill = helper.make_attribute("value", onnx.numpy_helper.from_array(np.zeros(1, dtype)))
-        return b.add("ConstantOfShape", [dims], name, value=(dtype, shape), attributes=[fill], domain=RESULTS)
+        fill = onnx.numpy_helper.from_array(np.zeros(1, dtype))
+        return b.add("ConstantOfShape", [dims], name, value=(dtype, shape), domain=RESULTS, chosen={"value": fill})
 
     def _none(self, rows: Rows, dtype: str, shape: Dims, start: list[tuple[str, str]], steps: list[Step]) -> str:
         """The collected rows before the first trip; a tensor of no elements has no code unless its size is a name."""
@@ -235,8 +233,7 @@ class Loops:
         parts = [row, grown] if rows.reverse else [grown, row]
         size = b.symbols.sizes[f"{grown}.0"]
         dims = b.symbols.dims((size + _ONE,)) or ()
-        axis = helper.make_attribute("axis", 0)
-        return b.add("Concat", parts, f"{grown}.more", value=(dtype, (*dims, *shape)), attributes=[axis])
+        return b.add("Concat", parts, f"{grown}.more", value=(dtype, (*dims, *shape)), chosen={"axis": 0})
 
     def _finish(
         self, repeat: Repeat, results: list[tuple[str, str]], kept: list[tuple[Rows, str]], node: onnx.NodeProto
@@ -256,7 +253,7 @@ class Loops:
                 results[place] = (rows.outer, results[place][1])
                 continue
             order = [*range(1, axis + 1), 0, *range(axis + 1, len(shape))]
-            b.add("Transpose", [whole], rows.outer, like=rows.outer, attributes=[helper.make_attribute("perm", order)])
+            b.add("Transpose", [whole], rows.outer, like=rows.outer, chosen={"perm": order})
 
 
 def _copied(written: Mapping[str, onnx.NodeProto], name: str) -> str:

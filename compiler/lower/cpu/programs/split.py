@@ -5,48 +5,42 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Sequence
 from types import MappingProxyType
-from typing import Any
 
-import numpy as np
 import onnx
-from onnx import helper
 
 from heterocc.artifacts.dtypes import container
-from heterocc.artifacts.errors import LoweringError
 from heterocc.compiler.importer.draft.draft import reads, to_tensor
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.importer.named_inputs import needed_names, plain_names
 from heterocc.compiler.importer.symbols.branches import SIDES
 from heterocc.compiler.importer.symbols.derivation import values_inside
-from heterocc.compiler.importer.symbols.repeats import body_of, constants_of, is_control
-from heterocc.compiler.importer.symbols.symbols import Symbols
+from heterocc.compiler.importer.symbols.repeats import body_of, is_control
 from heterocc.compiler.lower.backend import PartitionJob
-from heterocc.compiler.lower.converters import PREPARED, REQUIRED, RESULTS, SIZES, own_converter
+from heterocc.compiler.lower.converters import PREPARED, RESULTS, SIZES, own_converter
 from heterocc.compiler.lower.converters.computed.numbers import PLACES, prepared_shape
 from heterocc.compiler.lower.converters.computed.required import TAKEN, WANTED
 from heterocc.compiler.lower.converters.registry import part_domain
-from heterocc.compiler.lower.cpu.programs.checks import CHECK, Checks, is_open, needed_shapes, run_requirements
+from heterocc.compiler.lower.cpu.programs.checks import Checks, is_open, needed_shapes, run_requirements
 from heterocc.compiler.lower.cpu.programs.containers import Containers
 from heterocc.compiler.lower.cpu.programs.functions import OWN
 from heterocc.compiler.lower.cpu.programs.limits import Limits
-from heterocc.compiler.lower.cpu.programs.program_builder import Shaped
+from heterocc.compiler.lower.cpu.programs.program_builder import Builder, copy_of
 from heterocc.compiler.lower.cpu.programs.repeats import Loops
 from heterocc.compiler.lower.cpu.programs.steps import (
     Choose,
     Code,
+    Invoke,
     Measure,
     Program,
     Step,
     Take,
-    codes,
     drop_idle,
-    invoked,
     other_reads,
     set_values,
+    walk,
 )
 from heterocc.compiler.operators.table import of_node
-from heterocc.compiler.symbolic.contents import as_contents
-from heterocc.passes.graph import Graph, Node, Value
+from heterocc.passes.graph import Graph, Node
 
 
 def needs_program(job: PartitionJob) -> bool:
@@ -78,29 +72,13 @@ def program_of(job: PartitionJob, *, writes: bool) -> Program:
     return _Splitter(job).program(writes)
 
 
-class _Splitter:
-    """The growing program: nodes and values of all its straight code, and the code that is being collected."""
+class _Splitter(Builder):
+    """Adds the steps of a partition's nodes to its program."""
 
     def __init__(self, job: PartitionJob) -> None:
-        self.job = job
-        self.model = job.model
-        self.opset = self.model.opsets.get("", 1)
-        self.symbols = Symbols(()) if self.model.symbols is None else self.model.symbols.copy()
-        self.symbols.empty = self.model.may_be_empty
-        self.values: dict[str, Value] = dict(self.model.graph.values)
-        self.arrays: dict[str, np.ndarray[Any, Any]] = dict(self.model.weights)
-        self.protos: list[onnx.NodeProto] = []
-        self.written: set[str] = set()
-        self.owners: dict[str, str] = {}
-        self.owner = ""
-        self.code = Code()
+        super().__init__(job)
         self.containers = Containers(self)
         self.checks = Checks(self)
-        self.measures = {
-            name: Measure(f"sizes_{index}", names) for index, names in enumerate(job.sizes) for name in names
-        }
-
-    # ---- building ---------------------------------------------------------------------------------------------------
 
     def program(self, writes: bool) -> Program:
         """The program."""
@@ -127,8 +105,8 @@ class _Splitter:
         model = self._universe(steps)
         self._connect(model, [*steps, *([] if last is None else [last])], ends)
         drop_idle(steps)
-        calls = any(function.startswith(OWN) for function in invoked(steps)) or touches_any(self.job)
-        return Program(model, self.job.inputs, steps, tuple(ends), last, self.owners, calls)
+        calls = any(isinstance(step, Invoke) and step.function.startswith(OWN) for step in walk(steps))
+        return Program(model, self.job.inputs, steps, tuple(ends), last, self.owners, calls or touches_any(self.job))
 
     def sequence(self, nodes: Iterable[onnx.NodeProto], steps: list[Step]) -> None:
         """Add the steps of nodes, and leave the straight code at their end open."""
@@ -141,71 +119,8 @@ class _Splitter:
                 self.containers.add(node, steps)
             else:
                 self._require_tensors(node)
-                self._append(self._measured(self.checks.add(node, steps), steps))
+                self.append(self._measured(self.checks.add(node, steps), steps))
         self.owner = outer
-
-    def add(
-        self,
-        op_type: str,
-        inputs: Sequence[str],
-        output: str,
-        like: str | None = None,
-        value: Shaped | None = None,
-        domain: str = "",
-        attributes: Sequence[onnx.AttributeProto] = (),
-    ) -> str:
-        """Add a node with one output, typed as `value` or like another value; returns the output."""
-        if output in self.values and output in self.written:
-            return output
-        dtype, shape = (self.values[like].dtype, self.values[like].shape) if like is not None else value or ("", ())
-        self.values[output] = Value(output, dtype, shape)
-        proto = helper.make_node(op_type, inputs, [output], name=f"{output}.node", domain=domain)
-        proto.attribute.extend(attributes)
-        self._append(proto)
-        return output
-
-    def constant(self, name: str, array: np.ndarray[Any, Any]) -> str:
-        """Add a constant; returns its name."""
-        self.arrays[name] = array
-        self.values[name] = Value(name, array.dtype.name, tuple(array.shape))
-        known = as_contents(array)
-        if known is not None:
-            self.symbols.contents[name] = known
-        return name
-
-    def held(self, name: str) -> str:
-        """The value that a step reads: a copy of a constant, which no register holds."""
-        return (
-            self.add("Identity", [name], f"{name}.copy{len(self.protos)}", like=name) if name in self.arrays else name
-        )
-
-    def close(self, steps: list[Step]) -> None:
-        """End the straight code that is being collected."""
-        if self.code.nodes:
-            steps.append(self.code)
-            self.code = Code()
-
-    def measure(self, sizes: str, names: tuple[str, ...], steps: list[Step]) -> None:
-        """End the straight code, and let the elements of a tensor be the sizes of these names."""
-        self.close(steps)
-        measure = Measure(sizes, names)
-        self.measures.update(dict.fromkeys(names, measure))
-        steps.append(measure)
-
-    def refuse(self, node: onnx.NodeProto, reason: str) -> LoweringError:
-        """The error for a node that has no program."""
-        label = self.model.graph.node_by_name[self.owner].label
-        inside = "" if self.owner == node.name else f" in node '{label}'"
-        name = label if self.owner == node.name else node.name
-        return LoweringError(f"{node.op_type}{inside}: {reason}", where=f"node '{name}' ({node.op_type})")
-
-    # ---- nodes ------------------------------------------------------------------------------------------------------
-
-    def _append(self, node: onnx.NodeProto) -> None:
-        self.protos.append(node)
-        self.written.update(node.output)
-        self.owners[node.name] = self.owner
-        self.code.nodes.append(node.name)
 
     def _measured(self, node: onnx.NodeProto, steps: list[Step]) -> onnx.NodeProto:
         """Add the sizes that a node defines, computed before it runs; returns the node that needs them."""
@@ -226,31 +141,26 @@ class _Splitter:
             shape = self.symbols.dims(rule(shapes))
             if shape is None or None in shape:
                 raise self.refuse(node, "the rank or a size of its inputs is not known")
-            given, table = inputs, f"{node.name}.prepared"
-            typed = ("int64", shape)
-            inputs = [
-                self.add(
-                    node.op_type,
-                    given,
-                    table,
-                    value=typed,
-                    domain=part_domain(PREPARED, node.domain),
-                    attributes=node.attribute,
-                )
-            ]
-        chosen = helper.make_attribute(PLACES, [n for place in places.values() for n in place])
+            table = self.add(
+                node.op_type,
+                inputs,
+                f"{node.name}.prepared",
+                value=("int64", shape),
+                domain=part_domain(PREPARED, node.domain),
+                attributes=node.attribute,
+            )
+            inputs = [table]
         sizes = self.add(
             node.op_type,
             inputs,
             f"{node.name}.sizes",
             value=("int64", (len(places),)),
             domain=part_domain(SIZES, node.domain),
-            attributes=[*node.attribute, chosen],
+            attributes=node.attribute,
+            chosen={PLACES: [n for place in places.values() for n in place]},
         )
         self.measure(sizes, tuple(places), steps)
-        known = onnx.NodeProto()
-        known.CopyFrom(node)
-        known.domain = part_domain(RESULTS, node.domain)
+        known = copy_of(node, part_domain(RESULTS, node.domain))
         known.input[:] = inputs
         return known
 
@@ -283,12 +193,7 @@ class _Splitter:
     def _take(self, node: onnx.NodeProto, side: str, steps: list[Step]) -> None:
         """Add the branch that every run takes; one that is only needed ends a run that would take the other."""
         if side != self.symbols.branches.decided.get(node.name):
-            wanted = helper.make_attribute(WANTED, int(side == SIDES[0]))
-            given = [self.held(node.input[0])]
-            checked = f"{node.name}.checked"
-            self.checks.require(
-                self.add(TAKEN, given, checked, value=CHECK, domain=REQUIRED, attributes=[wanted]), steps
-            )
+            self.require(TAKEN, [self.held(node.input[0])], node.name, steps, {WANTED: int(side == SIDES[0])})
         body = body_of(node, side)
         self.enter(body)
         self.sequence(body.node, steps)
@@ -327,12 +232,6 @@ class _Splitter:
                     raise self.refuse(node, f"its branches return different ranks for '{result}'")
         steps.append(Choose(condition, sides[0][0], sides[1][0], [(r, a, b) for r, a, b in results]))
 
-    def enter(self, body: onnx.GraphProto) -> None:
-        """Add the constants of a branch or body."""
-        for name, array in constants_of(body).items():
-            array.flags.writeable = False
-            self.constant(name, array)
-
     # ---- the model of all straight code, and what its parts read and write ------------------------------------------
 
     def _universe(self, steps: Sequence[Step]) -> ImportedModel:
@@ -360,7 +259,7 @@ class _Splitter:
     def _connect(self, model: ImportedModel, steps: Sequence[Step], ends: Sequence[str]) -> None:
         """Determine what each part reads, and what it writes for others."""
         graph = model.graph
-        parts = list(codes(steps))
+        parts = [step for step in walk(steps) if isinstance(step, Code)]
         readers: dict[str, set[int]] = {}
         for name in (*ends, *other_reads(steps)):
             readers.setdefault(name, set()).add(-1)

@@ -125,47 +125,35 @@ class Program:
     has_containers: bool = False
 
 
-def codes(steps: Sequence[Step]) -> Iterator[Code]:
-    """All straight code in order."""
-    for step in steps:
-        match step:
-            case Code():
-                yield step
-            case Choose():
-                yield from codes(step.then)
-                yield from codes(step.otherwise)
-            case Again():
-                yield from codes(step.body)
+def inner(step: Step) -> Sequence[list[Step]]:
+    """The steps of the branches or the body inside a step."""
+    match step:
+        case Choose():
+            return step.then, step.otherwise
+        case Again():
+            return (step.body,)
+    return ()
 
 
-def invoked(steps: Sequence[Step]) -> Iterator[str]:
-    """The functions of the runtime that are called."""
+def walk(steps: Sequence[Step]) -> Iterator[Step]:
+    """All steps, those inside others after these."""
     for step in steps:
-        match step:
-            case Invoke():
-                yield step.function
-            case Choose():
-                yield from invoked(step.then)
-                yield from invoked(step.otherwise)
-            case Again():
-                yield from invoked(step.body)
+        yield step
+        for part in inner(step):
+            yield from walk(part)
 
 
 def drop_idle(steps: list[Step]) -> None:
     """Remove straight code of which nothing reads a result."""
     steps[:] = [step for step in steps if not isinstance(step, Code) or step.outputs]
     for step in steps:
-        match step:
-            case Choose():
-                drop_idle(step.then)
-                drop_idle(step.otherwise)
-            case Again():
-                drop_idle(step.body)
+        for part in inner(step):
+            drop_idle(part)
 
 
 def other_reads(steps: Sequence[Step]) -> Iterator[str]:
     """The values that all steps but straight code read."""
-    for step in steps:
+    for step in walk(steps):
         match step:
             case Measure() | Require():
                 yield step.value
@@ -176,28 +164,19 @@ def other_reads(steps: Sequence[Step]) -> Iterator[str]:
             case Choose():
                 yield step.condition
                 yield from (value for _, *values in step.ends for value in values)
-                yield from other_reads(step.then)
-                yield from other_reads(step.otherwise)
             case Again():
                 yield step.going
                 yield from (source for _, source in (*step.start, *step.moves, *step.results))
                 yield from (value for store in step.stores for value in (store.row, store.index, store.target))
-                yield from other_reads(step.body)
 
 
 def set_values(steps: Sequence[Step]) -> Iterator[str]:
     """The values that branches, loops and functions of the runtime set, which no straight code writes."""
-    for step in steps:
+    for step in walk(steps):
         match step:
             case Invoke(result=str(result)):
                 yield result
-            case Take():
-                yield from (result for result, _ in step.ends)
-            case Choose():
-                yield from set_values(step.then)
-                yield from set_values(step.otherwise)
-                yield from (result for result, _, _ in step.ends)
+            case Take() | Choose():
+                yield from (result for result, *_ in step.ends)
             case Again():
-                yield from (target for target, _ in step.start)
-                yield from set_values(step.body)
-                yield from (result for result, _ in step.results)
+                yield from (name for name, _ in (*step.start, *step.results))

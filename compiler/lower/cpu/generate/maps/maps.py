@@ -87,7 +87,7 @@ def generate_map(function: tirx.PrimFunc, isa: Isa) -> tuple[tirx.PrimFunc, tupl
 
 def read_map(function: tirx.PrimFunc) -> Nest | None:
     """Read a kernel without sums; None if it has one, or outputs of different shapes."""
-    blocks = read_blocks(function, unit_loops=True)
+    blocks = read_blocks(function)
     if not blocks or not all(is_constant(p) for p in function.params):
         return None
     # A scalar has no index, but a loop that runs once.
