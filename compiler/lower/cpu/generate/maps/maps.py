@@ -21,10 +21,9 @@ from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.epilogue import Element, kept_stages
 from heterocc.compiler.lower.cpu.generate.isa import Isa
-from heterocc.compiler.lower.cpu.generate.maps.interleaves import find_interleaved, write_interleaved
 from heterocc.compiler.lower.cpu.generate.maps.linear_reads import with_linear_reads
 from heterocc.compiler.lower.cpu.generate.maps.pieces import bare, between, cuts_along
-from heterocc.compiler.lower.cpu.generate.maps.spaced import spaced
+from heterocc.compiler.lower.cpu.generate.maps.shuffles import FEWEST_LANES, rows_in_turn, shuffled
 from heterocc.compiler.lower.cpu.generate.maps.tables import find_table, write_table
 from heterocc.compiler.lower.cpu.generate.maps.transposes import find_transposed, write_transposed
 from heterocc.compiler.lower.cpu.generate.panels import Panels
@@ -247,6 +246,12 @@ class _Writer:
         self.shape = shape or _Shape(
             nest.axis(range(len(nest.loops) - 1)), nest.axis([len(nest.loops) - 1]), (0, nest.extents[-1])
         )
+        self.rows = 1
+        """Rows that elements of the axis are read from in turn: vectors are written for all of these together."""
+        if len(self.shape.cuts) == 2:
+            axis, self.rows = rows_in_turn(nest, self.shape.outer, self.shape.axis)
+            outer = nest.axis([n for n in self.shape.outer.loops if n not in axis.loops])
+            self.shape = _Shape(outer, axis, (0, axis.length))
         functions = sum(is_function(n) for s in nest.after for n in outside_loads(s.value))
         looked_up = self._looked_up()
         self.work = math.prod(nest.extents) * (1 + FUNCTION * functions + looked_up)
@@ -276,15 +281,11 @@ class _Writer:
         if transposed is not None:
             write_transposed(self.nest, arguments, transposed, kind)
             return
-        interleaved = find_interleaved(self.nest, axis, self.lanes) if len(cuts) == 2 else None
-        if interleaved is not None:
-            write_interleaved(self.nest, arguments, interleaved, kind)
-            return
-        if not is_number(axis.length) and len(cuts) == 2:
+        if not is_number(axis.length) and len(cuts) == 2 and self.rows == 1:
             self._share(arguments, kind)
             return
         size, pieces = axis.length, 1
-        if kind == "parallel" and len(cuts) == 2 and typical(outer.length) < TASKS:
+        if kind == "parallel" and len(cuts) == 2 and self.rows == 1 and typical(outer.length) < TASKS:
             wanted = -(-TASKS // typical(outer.length))
             size = min(size, -(-size // (wanted * self.lanes)) * self.lanes)
             pieces = -(-axis.length // size)
@@ -316,15 +317,19 @@ class _Writer:
         arguments: Arguments,
         fixed: list[tuple[Axis, tirx.Expr]],
         start: tirx.Expr,
-        lanes: int,
+        size: int,
         nest: Nest | None = None,
     ) -> None:
-        nest = nest or self.nest
-        kept = {n: emit.registers(1, lanes, dtype_of(s.value)) for n, s in kept_stages(nest)}
-        apart = spaced(nest, arguments, self.shape.axis, [*fixed, (self.shape.axis, start)], lanes)
-        with emit.loop(lanes, "vectorized") as lane:
-            place = [*fixed, (self.shape.axis, start + lane)]
-            Element(apart(lane), arguments, None, kept, place, lane).store()
+        """`size` elements of the axis from `start`: a vector, or one for each of several rows in turn."""
+        nest, axis = nest or self.nest, self.shape.axis
+        rows = self.rows if size % self.rows == 0 and size // self.rows >= FEWEST_LANES else 1
+        lanes = size // rows
+        read = shuffled(nest, arguments, axis, fixed, start, lanes, rows)
+        for part in range(rows):
+            kept = {n: emit.registers(1, lanes, dtype_of(s.value)) for n, s in kept_stages(nest)}
+            with emit.loop(lanes, "vectorized") as lane:
+                place = [*fixed, (axis, start + index(part * lanes) + lane)]
+                Element(read(part, lane), arguments, None, kept, place, lane).store()
 
     def _walk(
         self,
@@ -338,16 +343,16 @@ class _Writer:
         if is_number(size) and size == 0:
             return
         if not is_number(size):
-            in_vectors(
-                size, self.lanes, lambda place, n: self._vector(arguments, fixed, start + place, n, nest), few=True
-            )
+            wide = self.rows * self.lanes
+            few = self.rows == 1
+            in_vectors(size, wide, lambda place, n: self._vector(arguments, fixed, start + place, n, nest), few=few)
             return
-        lanes = self.lanes
+        lanes = self.rows * self.lanes
         while lanes > size:
             lanes //= 2
 
         done = 0
-        if self.heavy and is_number(size):
+        if self.heavy and self.rows == 1:
             wide = emit.TOGETHER * lanes
             done = size // wide * wide
             with emit.loop(size // wide) as number:
