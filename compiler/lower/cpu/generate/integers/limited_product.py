@@ -15,14 +15,12 @@ from tvm.script.ir_builder import tirx as build
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.candidates import Candidate
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
-from heterocc.compiler.lower.cpu.generate.integers.byte_product import (
-    IntegerProduct,
-    ProductWriter,
-    find_integer_product,
-)
+from heterocc.compiler.lower.cpu.generate.integers.byte_product import ByteWriter, find_integer_product
 from heterocc.compiler.lower.cpu.generate.integers.limited import LimitedPanels, limited_panels, steps_of
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.places import Place, at, index
+from heterocc.compiler.lower.cpu.generate.products.product_form import Product
+from heterocc.compiler.lower.cpu.generate.products.product_reads import Panel
 from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.generate.terms import has_limited
 from heterocc.compiler.lower.cpu.generate.tiles import Run
@@ -36,11 +34,11 @@ def propose_limited_product(kernel: Kernel, isa: Isa) -> Iterator[Candidate]:
     product = find_integer_product(kernel) if has_limited(isa) else None
     if product is None or product.columns.length < isa.lanes:
         return
-    steps = steps_of([a.length for a in product.segments], [a.step(product.data) for a in product.segments])
+    steps = steps_of([a.length for a in product.segments], [a.step(product.numbers.form) for a in product.segments])
     if steps is None:
         return
     isa = replace(isa, registers=isa.registers - _SPARE, dot="limited")
-    panels = ProductWriter(kernel, product, isa).panels
+    panels = ByteWriter(kernel, product, isa).panels
     for cost, limited in limited_panels(panels, isa.weights_of(panels.argument), steps):
         writer = LimitedWriter(kernel, product, isa, limited, cost)
         yield Candidate("limited product", writer.cycles, partial(_as_proposed, writer), f"of {limited.depth}")
@@ -50,10 +48,10 @@ def _as_proposed(writer: LimitedWriter, _: Isa) -> LimitedWriter:
     return writer
 
 
-class LimitedWriter(ProductWriter):
+class LimitedWriter(ByteWriter):
     """Writes a product by `limited` weights: for each tile those, then what is left of its vectors."""
 
-    def __init__(self, kernel: Kernel, product: IntegerProduct, isa: Isa, limited: LimitedPanels, cost: float) -> None:
+    def __init__(self, kernel: Kernel, product: Product, isa: Isa, limited: LimitedPanels, cost: float) -> None:
         super().__init__(kernel, product, isa)
         self.limited, self.cost = limited, cost
 
@@ -63,12 +61,13 @@ class LimitedWriter(ProductWriter):
         return (self.limited,)
 
     def sums(
-        self, arguments: Arguments, place: Place, panel: tuple[Run, tirx.Expr], rows: int
+        self, arguments: Arguments, place: Place, panel: Panel, rows: Run, at_tile: tuple[tirx.Expr, tirx.Expr]
     ) -> Sequence[tirx.Buffer]:
         """The sums of a tile, of the limited weights and of what is left."""
-        sums = super().sums(arguments, place, panel, rows)
+        sums = super().sums(arguments, place, panel, rows, at_tile)
         if self.limited.capacity:
-            self._add_left(arguments, place, panel[1], sums, rows)
+            first = [*place, (self.product.rows, at_tile[1])]
+            self._add_left(arguments, first, panel.number, sums, rows.size)
         return sums
 
     def walk(self, step: Callable[[Sequence[tirx.Expr], int, int], None]) -> None:
@@ -89,8 +88,8 @@ class LimitedWriter(ProductWriter):
         """Add the products of what is left of the vectors of a tile, of which `number` is the first."""
         product, lanes, limited = self.product, self.isa.lanes, self.limited
         weights = arguments.flat(self.kernel.function.params[self.panels.argument])
-        pitch = product.rows.step(product.data) or 0
-        start = at(product.data, [*place, *((axis, index(0)) for axis in product.segments)])
+        pitch = product.rows.step(product.numbers.form) or 0
+        start = at(product.numbers.form, [*place, *((axis, index(0)) for axis in product.segments)])
         assert start is not None
 
         def word(place: int, number: tirx.Expr) -> tirx.Expr:

@@ -17,13 +17,10 @@ from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.candidates import Candidate
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.epilogue import store_tile
-from heterocc.compiler.lower.cpu.generate.integers.byte_product import (
-    IntegerProduct,
-    ProductWriter,
-    find_integer_product,
-)
+from heterocc.compiler.lower.cpu.generate.integers.byte_product import ByteWriter, find_integer_product
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.places import Place, at, index
+from heterocc.compiler.lower.cpu.generate.products.product_form import Product
 from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.generate.tiles import Run, runs
 from heterocc.compiler.lower.cpu.sizes import is_number
@@ -61,14 +58,8 @@ def propose_matrix_product(kernel: Kernel, isa: Isa) -> Iterator[Candidate]:
     product = find_integer_product(kernel) if isa.matrices else None
     if product is None or not is_number(product.work):
         return
-    run = product.terms.length if product.terms.step(product.data) == 1 else 1
-    terms = run * math.prod(a.length for a in product.segments)
-    if (
-        product.rows.length < LEAST_ROWS
-        or product.columns.length < isa.lanes
-        or run < _LEAST_RUN
-        or terms < _LEAST_TERMS
-    ):
+    few = product.rows.length < LEAST_ROWS or product.columns.length < isa.lanes
+    if few or product.terms.length < _LEAST_RUN or product.summed < _LEAST_TERMS:
         return
     writer = MatrixWriter(kernel, product, isa)
     yield Candidate("product of matrices", writer.cycles, lambda _: writer)
@@ -81,7 +72,7 @@ def terms_of(terms: int) -> int:
     return even if even <= terms else terms // _GROUP * _GROUP
 
 
-class MatrixWriter(ProductWriter):
+class MatrixWriter(ByteWriter):
     """Writes a product in tiles of up to 32 rows by 32 columns, whose sums are in four tile registers.
 
     The last rows and the last terms of a segment are read by a matrix that overlaps the one before, so that nothing
@@ -89,7 +80,7 @@ class MatrixWriter(ProductWriter):
     second-level cache, while each tile of rows goes through all of its columns.
     """
 
-    def __init__(self, kernel: Kernel, product: IntegerProduct, isa: Isa) -> None:
+    def __init__(self, kernel: Kernel, product: Product, isa: Isa) -> None:
         super().__init__(kernel, product, isa)
         rows = product.rows.length
         matrices = -(-rows // _ROWS)
@@ -100,6 +91,7 @@ class MatrixWriter(ProductWriter):
             runs(-(-product.columns.length // isa.lanes), 2),
         )
         self.panels = replace(self.panels, runs=self.column_runs, chunk=terms_of(product.terms.length))
+        self.packed = None, self.panels
 
     @property
     def cycles(self) -> float:
@@ -109,7 +101,7 @@ class MatrixWriter(ProductWriter):
 
     def write(self, arguments: Arguments) -> None:
         """Write the kernel's body."""
-        self.data = arguments.flat(self.product.buffer)
+        self.data = arguments.flat(self.product.numbers.load.source)
         work = self.product.work
         tiles, columns = (sum(r.count for r in some) for some in (self.row_runs, self.column_runs))
         blocks = min(columns, max(-(-self.panels.size // _BLOCK), emit.shares(work, tiles, columns)))
@@ -158,7 +150,7 @@ class MatrixWriter(ProductWriter):
             for register in held:
                 _run("tilezero", _number(register))
         self._multiply(arguments, places, (columns[0], number))
-        starts = [self._start((number + index(v)) * index(lanes)) for v in range(wide)]
+        starts = [self.start((number + index(v)) * index(lanes)) for v in range(wide)]
         for place, held in zip(places, registers, strict=True):
             for register in held:
                 where = tirx.address_of(self.results[register][index(0)])
@@ -185,14 +177,14 @@ class MatrixWriter(ProductWriter):
         product, panels = self.product, self.panels
         run, number = panel
         weights = arguments.flat(self.kernel.function.params[panels.argument])
-        pitch = index(product.rows.step(product.data) or 0)
+        pitch = index(product.rows.step(product.numbers.form) or 0)
         matrices = panels.groups * panels.group // panels.chunk
         size = panels.chunk * self.isa.lanes * run.size
         last = product.terms.length - panels.chunk
         with emit.loop(panels.segments) as segment:
             values = emit.unpacked(segment, [a.length for a in product.segments])
             inside = list(zip(product.segments, values, strict=True))
-            starts = [at(product.data, [*place, *inside]) for place in places]
+            starts = [at(product.numbers.form, [*place, *inside]) for place in places]
             base = number * index(panels.pitch) + segment * index(matrices * size)
             with emit.loop(matrices) as matrix:
                 term = matrix * index(panels.chunk)

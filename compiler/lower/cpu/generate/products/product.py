@@ -25,7 +25,7 @@ from heterocc.compiler.lower.cpu.generate.any_rows import (
     write_sized_tile,
     write_tile,
 )
-from heterocc.compiler.lower.cpu.generate.candidates import Candidate
+from heterocc.compiler.lower.cpu.generate.candidates import Candidate, Packing
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.epilogue import can_store, copied, store_tile, store_vectors
 from heterocc.compiler.lower.cpu.generate.fetch import written_forms
@@ -49,6 +49,7 @@ from heterocc.compiler.lower.cpu.generate.tiles import (
     vector_runs,
 )
 from heterocc.compiler.lower.cpu.sizes import exceeds, is_number, larger, smaller, typical
+from heterocc.compiler.lower.kernels.expressions import dtype_of, itemsize
 
 ROWS_A_TASK = 64
 """The smallest number of rows for which a panel is copied."""
@@ -96,8 +97,10 @@ class ProductWriter(FewColumns):
         self.row_runs = row_runs(product.rows.length, tall, near=self.reads_near)
         sized = self.any_length and not is_number(self.length)
         self.column_runs = column_runs(self.length, isa.lanes, wide) if sized else vector_runs(count, wide)
-        self.packed = [self.packing(product.numbers, product.rows, 1, self.row_runs)]
-        self.packed.append(self.packing(product.vectors, product.columns, isa.lanes, self.column_runs))
+        self.packed = (
+            self.packing(product.numbers, product.rows, 1, self.row_runs),
+            self.packing(product.vectors, product.columns, isa.lanes, self.column_runs),
+        )
         self.copies = self.packed[1] is None and self.must_copy()
         self.masked = isa.masks and isa.lanes > 1 and not self.copies and can_mask(kernel, product.columns)
         self.strip = self.strip_of(wide)
@@ -114,10 +117,10 @@ class ProductWriter(FewColumns):
             return MOST_ROWS
         if not is_number(pitch):
             return ROW_PLACES
-        return most_rows(4 * abs(pitch), self.isa.core)
+        return most_rows(itemsize(dtype_of(numbers.load.source)) * abs(pitch), self.isa.core)
 
     @property
-    def packings(self) -> tuple[Panels, ...]:
+    def packings(self) -> Sequence[Packing]:
         """The packings of the weights."""
         return tuple(p for p in self.packed if p is not None)
 
@@ -142,12 +145,13 @@ class ProductWriter(FewColumns):
         outer = [a for a in self.product.outer if a.loops[0] in axes]
         ones = [i for i in range(len(side.load.indices)) if i not in axes.values()]
         ones += [axes[n] for n in axes if self.kernel.extents[n] == 1]
-        groups = (*(a.loops for a in outer), self.product.terms.loops, places.loops)
-        order = (*ones, *(axes[n] for loops in groups for n in loops))
-        size = math.prod(a.length for a in outer)
+        segments, terms = self.product.segments, self.product.terms
+        order = (*ones, *(axes[n] for axis in (*outer, *segments, terms, places) for n in axis.loops))
+        of_outer, of_segments = (math.prod(a.length for a in some) for some in (outer, segments))
         shape = shape_of(side.load.source)
         assert shape is not None
-        return Panels(side.weight, shape, order, size, self.product.terms.length, places.length, lanes, tiles)
+        sizes = (of_outer, terms.length, places.length, lanes, tiles)
+        return Panels(side.weight, shape, order, *sizes, segments=of_segments, group=self.kind.together)
 
     def write(self, arguments: Arguments) -> None:
         """Write the kernel's body."""
@@ -161,10 +165,13 @@ class ProductWriter(FewColumns):
             parts = larger(1, smaller(parts, product.rows.length // ROWS_A_TASK))
         # A thread takes consecutive tasks: parts of the rows if more rows are written than terms read, since a kernel
         # that takes rows of the result, such as a depthwise convolution, then finds them in the cache of its core.
-        by_rows = typical(product.rows.length) > typical(product.terms.length)
+        by_rows = typical(product.rows.length) > typical(product.summed)
+        panels = self.packed[1]
         with emit.shared_loop(outer * strips * parts, product.work) as task:
             self.begin()
-            if by_rows:
+            if panels is not None and panels.outer == 1 and typical(outer) > 1:  # a panel stays in the cache for all
+                strip, place_number, part = emit.unpacked(task, (strips, outer, parts))
+            elif by_rows:
                 place_number, part, strip = emit.unpacked(task, (outer, parts, strips))
             else:
                 place_number, strip, part = emit.unpacked(task, (outer, strips, parts))
@@ -200,7 +207,7 @@ class ProductWriter(FewColumns):
 
         def tile_of(rows: Run, tile: tirx.Expr, panel: Panel) -> None:
             first = emit.start_of(rows, tile)
-            sums = self._sums(arguments, place, panel, rows, (tile, first))
+            sums = self.sums(arguments, place, panel, rows, (tile, first))
             self._store(arguments, place, panel, sums, rows.size, first)
 
         def panels(rows: Run, tile: tirx.Expr) -> None:
@@ -261,10 +268,10 @@ class ProductWriter(FewColumns):
     def _starts(self, run: Run, group: tirx.Expr) -> list[tirx.Expr]:
         """The starts of the vectors of a panel."""
         number = emit.start_of(run, group)
-        starts = [self._start((number + index(v)) * index(self.isa.lanes)) for v in range(run.size)]
+        starts = [self.start((number + index(v)) * index(self.isa.lanes)) for v in range(run.size)]
         return [tirx.max(start, index(0)) for start in starts] if run.short else starts
 
-    def _start(self, column: tirx.Expr) -> tirx.Expr:
+    def start(self, column: tirx.Expr) -> tirx.Expr:
         """The start of a vector; a last one that would exceed the end overlaps the previous one."""
         return overlapping(column, self.length, self.isa.lanes)
 
@@ -274,18 +281,18 @@ class ProductWriter(FewColumns):
 
         def sums(rows: Run, first: tirx.Expr) -> Sequence[tirx.Buffer]:
             self.prepare(arguments, place, rows, first)
-            return self._sums(arguments, place, panel, rows, (tile, first))
+            return self.sums(arguments, place, panel, rows, (tile, first))
 
         def store(sums: Sequence[tirx.Buffer], rows: int | tirx.Expr, first: tirx.Expr) -> None:
             self._store(arguments, place, panel, sums, rows, first)
 
-        if shares_epilogue(product.rows.length, product.terms.length):
+        if shares_epilogue(product.rows.length, product.summed):
             lanes = [self.isa.lanes] * run.size
             write_sized_tile(product.rows.length, self.row_runs, tile, lanes, self.kind.sums, sums, store)
         else:
             write_tile(self.row_runs, tile, sums, store)
 
-    def _sums(
+    def sums(
         self, arguments: Arguments, place: Place, panel: Panel, rows: Run, at: tuple[tirx.Expr, tirx.Expr]
     ) -> Sequence[tirx.Buffer]:
         """Compute the sums of a tile; `at` are its number and its first row."""
@@ -327,25 +334,18 @@ class ProductWriter(FewColumns):
         )
 
     def _row_places(self, count: int | tirx.Expr, first: tirx.Expr) -> Callable[[tirx.Expr], Place]:
-        """The place of a row of a tile; of one that is several loops of unknown sizes, it is counted up."""
+        """The place of a row of a tile; of several loops of unknown sizes, the values are computed once."""
         rows = self.product.rows
         used = (*written_forms(self.kernel), *epilogue_reads(self.kernel))
         if is_number(rows.length) or all(rows.step(form) is not None for _, form in used):
             return lambda row: [(rows, first + row)]
-        length, extents = len(rows.loops), [index(extent) for extent in rows.extents]
-        most = max(r.size for r in self.row_runs) if isinstance(count, tirx.Expr) else count
+        axes = [self.kernel.axis([loop]) for loop in rows.loops]
+        length, most = len(axes), max(r.size for r in self.row_runs)
         held = build.alloc_buffer((most * length,), "int64", scope="global")
-        for number, (_, value) in enumerate(reversed(rows.split(first))):
-            build.buffer_store(held, value, [index(number)])
-        with emit.loop(count - index(1) if isinstance(count, tirx.Expr) else count - 1) as row:
-            more = tirx.const(1, "int64")
-            for number in reversed(range(length)):
-                next_ = emit.bound(held[row * index(length) + index(number)] + more)
-                ends = next_ >= extents[number]
-                value = tirx.Select(ends, index(0), next_) if number else next_
-                build.buffer_store(held, value, [(row + index(1)) * index(length) + index(number)])
-                more = tirx.Select(ends, index(1), index(0))
-        axes = [Axis((loop,), (extent,)) for loop, extent in zip(rows.loops, rows.extents, strict=True)]
+        with emit.loop(count) as row:
+            values = dict(rows.split(first + row))
+            for number, axis in enumerate(axes):
+                build.buffer_store(held, values[axis.loops[0]], [row * index(length) + index(number)])
         return lambda row: [(axis, held[row * index(length) + index(n)]) for n, axis in enumerate(axes)]
 
     def _store_short(

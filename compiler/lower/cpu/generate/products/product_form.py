@@ -26,7 +26,8 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """out[outer, row, column] = Σ over terms of numbers[outer, row, term] · vectors[outer, term, column]."""
+    """out[outer, row, column] = Σ over segments and terms of numbers[outer, row, segment, term] · vectors[outer,
+    segment, term, column]. Segments are loops that are not one axis with the terms."""
 
     outer: tuple[Axis, ...]
     rows: Axis
@@ -34,15 +35,25 @@ class Product:
     terms: Axis
     numbers: Side
     vectors: Side
+    segments: tuple[Axis, ...] = ()
 
     @property
     def work(self) -> int:
         """Multiply-adds."""
-        return math.prod(a.length for a in (*self.outer, self.rows, self.columns, self.terms))
+        return math.prod(a.length for a in (*self.outer, self.rows, self.columns)) * self.summed
+
+    @property
+    def summed(self) -> int:
+        """Terms of all segments."""
+        return math.prod(a.length for a in (*self.segments, self.terms))
 
 
-def find_product(kernel: Kernel) -> Product | None:
-    """Read a kernel as a matrix product."""
+def find_product(kernel: Kernel, *, by_weight: bool = False) -> Product | None:
+    """Read a kernel as a matrix product.
+
+    One `by_weight` has numbers of the left factor and vectors of the right one, a weight for all rows. Its terms lie in
+    a row, and may be in segments.
+    """
     sides = [_side(kernel, load) for load in (kernel.left, kernel.right)]
     if (
         sides[0] is None
@@ -56,26 +67,34 @@ def find_product(kernel: Kernel) -> Product | None:
     if any(moving[i] == [False, False] for i in places) or any(moving[i] != [True, True] for i in terms):
         return None
     along = next((i for i in reversed(places) if moving[i] != [True, True]), None)
-    if along is None or (places and places[-1] != along):
+    if not by_weight and (along is None or (places and places[-1] != along)):
         return None
-    right = moving[along][1]
+    right = by_weight or along is None or moving[along][1]
     numbers, vectors = (sides[0], sides[1]) if right else (sides[1], sides[0])
     assert numbers is not None and vectors is not None
     written = offset([kernel.loops[i] for i in kernel.places], kernel.sum_, kernel.loops)
     assert written is not None
-    only_vectors = [i for i in places if moving[i] == moving[along]]
-    only_numbers = [i for i in places if moving[i] not in (moving[along], [True, True])]
+    only_vectors = [i for i in places if moving[i] == [not right, right]]
+    only_numbers = [i for i in places if moving[i] == [right, not right]]
     columns = kernel.last_run(only_vectors, [vectors.form, written])
     rows = kernel.last_run(only_numbers, [numbers.form])
     if len(rows.loops) < len(only_numbers):
         # In the order of the numbers in memory, all rows may be one axis, and each tile of rows full.
         rows = max(rows, kernel.last_run(by_step(only_numbers, numbers.form), [numbers.form]), key=_loops)
+    others = [i for i in places if i not in (*columns.loops, *rows.loops)]
+    outer = tuple(kernel.axis([i]) for i in others)
+    if by_weight:
+        inner = kernel.last_run(terms, [numbers.form])
+        inner = inner if inner.step(numbers.form) == 1 else kernel.axis([])
+        segments = tuple(kernel.axis([i]) for i in terms if i not in inner.loops)
+        shared = vectors.weight is not None and not any(moving[i][1] for i in others)
+        beside = not only_vectors or columns.step(written) == 1
+        return Product(outer, rows, columns, inner, numbers, vectors, segments) if shared and beside else None
     summed = kernel.axis(terms)
     if any(s.weight is None and summed.step(s.form) is None for s in (numbers, vectors)):
         summed = kernel.axis(by_step(terms, numbers.form if numbers.weight is None else vectors.form))
     if any(s.weight is None and summed.step(s.form) is None for s in (numbers, vectors)):
         return None
-    outer = tuple(kernel.axis([i]) for i in places if i not in (*columns.loops, *rows.loops))
     product = Product(outer, rows, columns, summed, numbers, vectors)
     return product if columns.step(written) == 1 and _worth_it(product) else None
 

@@ -46,9 +46,6 @@ class TileOfPanel:
     count: int
 
 
-"""The run of a group of columns, its first vector, the starts of all, and the copy of what they read, if any."""
-
-
 class ProductReads(PanelCopies):
     """Reads of a product's two sides: of numbers, each shared by a row, and of vectors along the columns.
 
@@ -61,7 +58,7 @@ class ProductReads(PanelCopies):
     copies: bool
     row_runs: tuple[Run, ...]
     column_runs: tuple[Run, ...]
-    packed: list[Panels | None]
+    packed: tuple[Panels | None, Panels | None]
 
     @property
     def reads_near(self) -> bool:
