@@ -23,7 +23,7 @@ from heterocc.compiler.lower.cpu.dynamic.own_sizes import with_own_sizes, with_t
 from heterocc.compiler.lower.cpu.generate.candidates import Done, Packing
 from heterocc.compiler.lower.cpu.generate.generate import generate
 from heterocc.compiler.lower.cpu.generate.integers.limited import LimitedPanels
-from heterocc.compiler.lower.cpu.generate.isa import Isa, Unaligned, isa_of
+from heterocc.compiler.lower.cpu.generate.isa import Isa, isa_of
 from heterocc.compiler.lower.cpu.generate.layouts import layout_of
 from heterocc.compiler.lower.cpu.generate.requested.write import write_requested
 from heterocc.compiler.lower.cpu.generate.rows.joins import joined_rows
@@ -77,7 +77,6 @@ def schedule_kernels(
     module = joined_in_place(module) if in_place else module
     params = module.mod["main"].params
     weights = always_among(module, {p for p in params if p.name in module.arrays})
-    inputs = always_among(module, {p for p in params if p.name not in module.arrays})
     parts = parts_among(module)
     paired = _paired(module, rounded)
     every = {
@@ -98,7 +97,6 @@ def schedule_kernels(
                 here = dataclasses.replace(
                     isa,
                     bfloat=symbol in paired,
-                    unaligned=Unaligned(inputs.get(symbol, frozenset())),
                     weights_of=partial(_weights_of, module, symbol),
                 )
                 constant, inside = weights.get(symbol, frozenset()), parts.get(symbol, ())
@@ -113,7 +111,7 @@ def schedule_kernels(
 def _written(function: tirx.PrimFunc, weights: Collection[int], parts: Collection[int], isa: Isa) -> Done:
     """A kernel, and the packings of its weights; `parts` are arguments at any address."""
     if has_sizes(function) and REQUEST not in function.attrs and WRITTEN not in function.attrs:
-        facts = (frozenset(weights), frozenset(parts), isa, isa.unaligned.arguments)
+        facts = (frozenset(weights), frozenset(parts), isa)
         return _SIZED.written(function, facts, partial(_newly_written, function, weights, parts, isa))
     return _newly_written(function, weights, parts, isa)
 
@@ -121,8 +119,7 @@ def _written(function: tirx.PrimFunc, weights: Collection[int], parts: Collectio
 def _newly_written(function: tirx.PrimFunc, weights: Collection[int], parts: Collection[int], isa: Isa) -> Done:
     scheduled, wanted = kernel_code(function, weights, isa)
     made = without_scopes(at_any_address(scheduled, parts))
-    others: list[object] = [p.key for p in wanted if isinstance(p, LimitedPanels)]  # they depend on the weights
-    others += ["unaligned"] if isa.unaligned.matters else []
+    others = [p.key for p in wanted if isinstance(p, LimitedPanels)]  # they depend on the weights
     return made.with_attr(SOURCE, source(function, sorted(weights), sorted(parts), isa, *others)), wanted
 
 

@@ -23,22 +23,6 @@ Dot = Literal["bytes", "limited", "pairs", "single"]
 """
 
 
-@dataclass(slots=True)
-class Unaligned:
-    """Arguments of a kernel that may begin inside a line of the cache, as inputs of the model do: memory of numpy does.
-
-    `matters` is whether code has been written that depends on one of them.
-    """
-
-    arguments: frozenset[int]
-    matters: bool = False
-
-    def __contains__(self, argument: int | None) -> bool:
-        unaligned = argument in self.arguments
-        self.matters = self.matters or unaligned
-        return unaligned
-
-
 @dataclass(frozen=True, slots=True)
 class Isa:
     """An instruction set on a `core`: `registers` vector registers, each of `lanes` float32, and products of integers.
@@ -47,8 +31,7 @@ class Isa:
     factors of products of float32 are rounded to bfloat16. `matrices` is whether the CPU multiplies matrices of bytes
     (AMX). `masks` is whether some lanes of a vector can be read and stored, where the others may be outside the memory.
     `fast_math` is whether faster ways with larger rounding errors may be taken. `weights_of` gives the weights that
-    calls of the kernel have for an argument, by its number; none if they are not known. `unaligned` are arguments that
-    may begin inside a line of the cache.
+    calls of the kernel have for an argument, by its number; none if they are not known.
     """
 
     core: Core
@@ -61,7 +44,6 @@ class Isa:
     masks: bool = False
     fast_math: bool = False
     weights_of: Callable[[int], Sequence[np.ndarray]] = field(default=lambda _: (), compare=False, repr=False)
-    unaligned: Unaligned = field(default_factory=lambda: Unaligned(frozenset()), compare=False, repr=False)
 
     @property
     def has_masks(self) -> bool:

@@ -156,28 +156,20 @@ class _Graph(Bindings):
         if by_q * by_k != 1:
             steps = ((Step("multiply", by_q * by_k), None), *steps)
         v = self.value_of[result].args[1]
-        turned = self.only_reader(result, "relax.permute_dims")
-        last = turned if turned is not None and self._keeps_columns(turned, result) else result
         outer, rows, keys = shape[:-2], shape[-2], shape[-1]
         sides = [self._operand(q, outer), self._operand(k, outer, KEYS_ROOM), self._operand(v, outer, VALUES_ROOM)]
         total = float_shape(result)
         if total is None or total[:-1] != (*outer, rows) or any(s is None for s in sides):
             return None
         operands, arguments, turns = zip(*(s for s in sides if s is not None), strict=True)
-        out = self._result(last, result)
+        last, out = self._result(result)
         terms = float_shape(q)
-        if out is None or terms is None or any(is_number(n) and n == 0 for n in (*shape, terms[-1], total[-1])):
+        if terms is None or any(is_number(n) and n == 0 for n in (*shape, terms[-1], total[-1])):
             return None
-        given: list[Step] = []
-        masks: list[relax.Expr] = []
-        for step, mask in steps:
-            if mask is not None:
-                operand = broadcast_operand(mask, shape)
-                if operand is None:
-                    return None
-                step = dataclasses.replace(step, operand=operand)
-                masks.append(mask)
-            given.append(step)
+        masks = [mask for _, mask in steps if mask is not None]
+        given = [s if m is None else dataclasses.replace(s, operand=broadcast_operand(m, shape)) for s, m in steps]
+        if any(s.operand is None for s, (_, mask) in zip(given, steps, strict=True) if mask is not None):
+            return None
         across = dataclasses.replace(operands[1], row=operands[1].column, column=operands[1].row)
         sizes = (rows, keys, terms[-1], total[-1])
         zeros = None if empty is None else broadcast_operand(empty, shape)
@@ -336,17 +328,13 @@ class _Graph(Bindings):
         left.append(source)
         return call.args[0], count
 
-    def _keeps_columns(self, last: relax.Var, result: relax.Var) -> bool:
-        """Whether a transposition keeps the last axis in place."""
-        rank = len(float_shape(result) or ())
-        axes = self.axes(last, rank)
-        return axes is None or axes[-1] == rank - 1
-
-    def _result(self, last: relax.Var, result: relax.Var) -> Operand | None:
-        shape, stored = float_shape(result), float_shape(last)
-        if shape is None or stored is None:
-            return None
+    def _result(self, result: relax.Var) -> tuple[relax.Var, Operand]:
+        """The variable that has the product, transposed if its reader does that and keeps columns, and its places."""
+        shape, last = float_shape(result), self.only_reader(result, "relax.permute_dims")
+        assert shape is not None
+        axes = None if last is None else self.axes(last, len(shape))
+        if last is None or axes is None or axes[-1] != len(shape) - 1:
+            last, axes = result, tuple(range(len(shape)))
+        stored = tuple(shape[a] for a in axes)
         along = pitches(stored)
-        axes = None if last.same_as(result) else self.axes(last, len(shape))
-        steps = along if axes is None else [along[axes.index(a)] for a in range(len(shape))]
-        return strided(shape, steps, shape[:-2], stored)
+        return last, strided(shape, [along[axes.index(a)] for a in range(len(shape))], shape[:-2], stored)

@@ -1,1 +1,1 @@
-"""Attention as one kernel (`description.py`): in float32 (`writer.py`), and with products of bfloat16 (`paired.py`)."""
+"""Attention as one kernel: what it is (`description.py`), and how it is written (`writer.py`)."""

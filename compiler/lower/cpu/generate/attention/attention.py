@@ -13,7 +13,6 @@ from tvm.script.ir_builder import tirx as build
 
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.attention.description import Attention, Operand
-from heterocc.compiler.lower.cpu.generate.attention.paired import PairedAttentionWriter
 from heterocc.compiler.lower.cpu.generate.attention.writer import AttentionWriter
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.places import index
@@ -83,7 +82,6 @@ def _any_rows(form: Attention, isa: Isa) -> tirx.PrimFunc | None:
     dims = _dynamic_sizes(form)
     if not dims:
         return _written(form, isa)
-    isa = replace(isa, bfloat=False)
     with assuming(dims) as assumptions:
         kernel = attempt(lambda: _written(form, isa))
     if kernel is None or not assumptions.guards:
@@ -120,8 +118,7 @@ def _written(form: Attention, isa: Isa) -> tirx.PrimFunc:
         for size in hidden_sizes(form):
             build.arg(size.name, size)
         arguments.append(build.arg("o", _buffer(result)))
-        writer = PairedAttentionWriter if isa.bfloat else AttentionWriter
-        writer(form, isa, [_flat(a, o) for a, o in zip(arguments, form.operands, strict=True)])
+        AttentionWriter(form, isa, [_flat(a, o) for a, o in zip(arguments, form.operands, strict=True)])
     return builder.get()
 
 

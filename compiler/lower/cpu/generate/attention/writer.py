@@ -20,7 +20,6 @@ from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.places import index, overlapping
 from heterocc.compiler.lower.cpu.generate.products.copied_columns import Columns, copy_columns
 from heterocc.compiler.lower.cpu.generate.spans import folded
-from heterocc.compiler.lower.cpu.generate.terms import FLOATS
 from heterocc.compiler.lower.cpu.generate.tiles import Run, choose_tile, runs, vector_runs
 from heterocc.compiler.lower.cpu.sizes import (
     assumed,
@@ -53,9 +52,6 @@ LOWEST = -3.4028234663852886e38
 class AttentionWriter:
     """A generator of one kernel, which the constructor writes."""
 
-    kind = FLOATS
-    copies = staticmethod(copy_columns)
-
     def __init__(self, form: Attention, isa: Isa, arguments: Sequence[tirx.Buffer]) -> None:
         self.form, self.arguments = form, arguments
         self.for_keys, self.for_columns = isa.narrowed(form.keys), isa.narrowed(form.columns)
@@ -84,7 +80,6 @@ class AttentionWriter:
             most = max(2, most)
         parts = smaller(emit.shares(form.work, heads, tiles), most)
         with emit.shared_loop(heads * parts, form.work) as task:
-            self.begin()
             *outer, part = emit.unpacked(task, (*form.outer, parts))
             keys = self.packed_keys(outer)
             values = self.packed_values(outer) if self.copies_values() else None
@@ -95,34 +90,6 @@ class AttentionWriter:
                     tile,
                     lambda run: self._tile(outer, emit.start_of(run, tile), run.size, keys, values, scores),
                 )
-
-    @property
-    def terms(self) -> int:
-        """The number of steps of the product of queries and keys."""
-        return self.form.terms
-
-    @property
-    def keys(self) -> int:
-        """The number of steps of the product with the values."""
-        return self.form.keys
-
-    def begin(self) -> None:
-        """Start a task of the loop that threads share."""
-
-    def prepare(self, outer: Sequence[tirx.Expr], first: tirx.Expr, rows: int) -> None:
-        """Prepare the queries of a tile of rows."""
-
-    def finish(self, row: tirx.Expr, scores: tirx.Buffer) -> None:
-        """Prepare a row of exponentials for the product with the values."""
-
-    def query(self, outer: Sequence[tirx.Expr], first: tirx.Expr) -> Callable[[tirx.Expr, tirx.Expr], tirx.Expr]:
-        """The number of a row of the tile from `first` and a term."""
-        form, q, base = self.form, self.arguments[0], self.base(self.form.q, outer)
-        return lambda row, term: q[base + (first + row) * index(form.q.row) + term * index(form.q.column)]
-
-    def exponential(self, scores: tirx.Buffer) -> Callable[[tirx.Expr, tirx.Expr], tirx.Expr]:
-        """The number of a row and a key."""
-        return lambda row, key: scores[row * index(self.pitch) + key]
 
     def base(self, operand: Operand, outer: Sequence[tirx.Expr]) -> tirx.Expr:
         """The start of an operand's rows at a place of the outer loops."""
@@ -148,7 +115,7 @@ class AttentionWriter:
         """The keys of a head as panels: for each term vectors of keys. Memory for one panel if rows are one tile."""
         counts = [r.size if self.one_tile else r.count * r.size for r in self.key_runs]
         vectors = max(counts) if self.one_tile else sum(counts)
-        packed = emit.scratch(vectors * self.for_keys.lanes * self.terms, self.kind.read)
+        packed = emit.scratch(vectors * self.for_keys.lanes * self.form.terms)
         if not self.one_tile:
             for run in self.key_runs:
                 with emit.loop(run.count) as panel:
@@ -162,11 +129,11 @@ class AttentionWriter:
         first = self.base(k, outer)
         columns = Columns.of(self.arguments[1], first, form.terms, k.row, k.column, turns=used == lanes > 1)
         starts = [(self.start(vector + index(v), lanes, form.keys), used) for v in range(vectors)]
-        self.copies(columns, starts, lanes, packed, self.place_of(vector), vectors * lanes)
+        copy_columns(columns, starts, lanes, packed, self.place_of(vector), vectors * lanes)
 
     def place_of(self, vector: tirx.Expr) -> tirx.Expr:
         """Where the panel that begins with this vector of keys is in their packed form."""
-        return index(0) if self.one_tile else vector * index(self.for_keys.lanes * self.terms)
+        return index(0) if self.one_tile else vector * index(self.for_keys.lanes * self.form.terms)
 
     def copies_values(self) -> bool:
         """Whether values are packed: vectors are not contiguous, or many rows read them.
@@ -183,14 +150,14 @@ class AttentionWriter:
         """The values of a head, each row as vectors of columns."""
         form, lanes = self.form, self.for_columns.lanes
         count, used = -(-form.columns // lanes), min(lanes, form.columns)
-        packed = emit.scratch(self.keys * count * lanes, self.kind.read)
+        packed = emit.scratch(form.keys * count * lanes)
         first, v = self.base(form.v, outer), form.v
         columns = Columns.of(self.arguments[2], first, form.keys, v.column, v.row, turns=used == lanes > 1)
         for run in runs(count, COPIED):
             with emit.loop(run.count) as panel:
                 number = index(run.start) + panel * index(run.size)
                 vectors = [(self.start(number + index(n), lanes, form.columns), used) for n in range(run.size)]
-                self.copies(columns, vectors, lanes, packed, number * index(lanes), count * lanes)
+                copy_columns(columns, vectors, lanes, packed, number * index(lanes), count * lanes)
         return packed
 
     def _tile(
@@ -203,7 +170,6 @@ class AttentionWriter:
         scores: tirx.Buffer,
     ) -> None:
         lanes = self.for_keys.lanes
-        self.prepare(outer, first, rows)
         top = emit.registers(rows, lanes)
         with emit.loop(rows, "unroll") as row:
             emit.put(top, emit.broadcast(build.float32(LOWEST), lanes), row * index(lanes), lanes)
@@ -215,7 +181,6 @@ class AttentionWriter:
         with emit.loop(rows) as row:
             self._exponentials(row, scores, top, factors)
             self._without_empty(outer, first, row, factors)
-            self.finish(row, scores)
         for run in self.column_runs:
             with emit.loop(run.count) as panel:
                 self._product(outer, first, rows, run, panel, values, scores, factors)
@@ -240,8 +205,12 @@ class AttentionWriter:
         def loaded(column: int, term: tirx.Expr) -> tirx.Expr:
             return emit.vector(keys, panel + term * index(vectors * lanes) + index(column * lanes), lanes)
 
-        query = self.query(outer, first)
-        sums = emit.product_tile(rows, vectors, self.terms, self.for_keys, query, loaded, kind=self.kind)
+        q, base = self.arguments[0], self.base(form.q, outer)
+
+        def query(row: tirx.Expr, term: tirx.Expr) -> tirx.Expr:
+            return q[base + (first + row) * index(form.q.row) + term * index(form.q.column)]
+
+        sums = emit.product_tile(rows, vectors, form.terms, self.for_keys, query, loaded)
         steps = self.steps(outer)
         for column, total in enumerate(sums):
             start = self.start(vector + index(column), lanes, form.keys)
@@ -288,26 +257,23 @@ class AttentionWriter:
             emit.put(total, emit.zeros(lanes), index(0), lanes)
         whole, rest = divmod(keys, lanes)
 
-        def take(vector: tirx.Expr, total: tirx.Buffer, width: int) -> None:
+        def take(vector: tirx.Expr, total: tirx.Buffer, *, is_whole: bool = True) -> None:
             at = row * index(self.pitch) + vector * index(lanes)
-            with emit.loop(width, "vectorized") as lane:
-                build.buffer_store(scores, tirx.exp(scores[at + lane] - largest[index(0)]), [at + lane])
-            with emit.loop(width, "vectorized") as lane:
+            with emit.loop(lanes, "vectorized") as lane:
+                value = tirx.exp(scores[at + lane] - largest[index(0)])
+                value = value if is_whole else tirx.Select(lane < index(rest), value, build.float32(0.0))
+                build.buffer_store(scores, value, [at + lane])
+            with emit.loop(lanes, "vectorized") as lane:
                 build.buffer_store(total, total[lane] + scores[at + lane], [lane])
 
         with emit.loop(whole // 2) as pair:
             for number, total in enumerate(sums):
-                take(pair * index(2) + index(number), total, lanes)
-        if is_number(whole):
-            if whole % 2:
-                take(index(whole - 1), sums[0], lanes)
-            if rest:
-                take(index(whole), sums[1], rest)
-        else:
+                take(pair * index(2) + index(number), total)
+        if not is_number(whole) or whole % 2:
             with emit.loop(whole % 2):
-                take(index(whole - 1), sums[0], lanes)
-            if not is_number(rest):
-                self._last_exponentials(row, scores, sums[1], largest)
+                take(index(whole - 1), sums[0])
+        if not is_number(rest) or rest:
+            take(index(whole), sums[1], is_whole=False)
         both = emit.vector(sums[0], index(0), lanes) + emit.vector(sums[1], index(0), lanes)
         emit.put(sums[0], both, index(0), lanes)
         total = folded(sums[0], lanes, tirx.Add)
@@ -315,16 +281,6 @@ class AttentionWriter:
         if may_be_zero(keys):  # a product with no values is zero
             factor = tirx.Select(index(keys) > index(0), factor, build.float32(0.0))
         build.buffer_store(factors, factor, [row])
-
-    def _last_exponentials(self, row: tirx.Expr, scores: tirx.Buffer, total: tirx.Buffer, largest: tirx.Buffer) -> None:
-        """The exponentials of a last vector of which only some lanes are keys, the others zeros."""
-        keys, lanes = self.form.keys, self.for_keys.lanes
-        at = row * index(self.pitch) + index(keys - keys % lanes)
-        with emit.loop(lanes, "vectorized") as lane:
-            value = tirx.exp(scores[at + lane] - largest[index(0)])
-            build.buffer_store(scores, tirx.Select(lane < index(keys % lanes), value, build.float32(0.0)), [at + lane])
-        with emit.loop(lanes, "vectorized") as lane:
-            build.buffer_store(total, total[lane] + scores[at + lane], [lane])
 
     def _without_empty(
         self, outer: Sequence[tirx.Expr], first: tirx.Expr, row: tirx.Expr, factors: tirx.Buffer
@@ -362,8 +318,10 @@ class AttentionWriter:
                 return emit.vector(values, key * index(count * lanes) + (vector + index(column)) * index(lanes), lanes)
             return emit.as_float(emit.vector(self.arguments[2], base + key * index(form.v.row) + starts[column], lanes))
 
-        numbers = self.exponential(scores)
-        sums = emit.product_tile(rows, run.size, self.keys, self.for_columns, numbers, loaded, kind=self.kind)
+        def exponential(row: tirx.Expr, key: tirx.Expr) -> tirx.Expr:
+            return scores[row * index(self.pitch) + key]
+
+        sums = emit.product_tile(rows, run.size, form.keys, self.for_columns, exponential, loaded)
         out, base_out = self.arguments[-1], self.base(form.out, outer)
         for start, total in zip(starts, sums, strict=True):
             with emit.loop(rows, "unroll") as row, emit.loop(min(lanes, form.columns), "vectorized") as lane:

@@ -46,44 +46,45 @@ class Columns:
         return Columns(terms, lambda column, term: emit.as_float(flat[place(column, term)]), beside, *rows)
 
 
-def copy_columns(columns: Columns, vectors: Vectors, lanes: int, to: tirx.Buffer, first: tirx.Expr, pitch: int) -> None:
-    """Copy vectors for each term, `pitch` after those of the last one, with zeros in lanes that are no columns."""
-    terms = columns.terms
-    if columns.place is not None and is_number(terms) and terms >= lanes >= FEWEST_LANES:
-        _copy_turned(columns, vectors, lanes, to, first, pitch, 1)
-        return
-    with emit.loop(terms) as term:
+def copy_columns(
+    columns: Columns,
+    vectors: Vectors,
+    lanes: int,
+    to: tirx.Buffer,
+    first: tirx.Expr,
+    pitch: int,
+    *,
+    in_pairs: bool = False,
+) -> None:
+    """Copy vectors for each term, `pitch` after those of the last one, with zeros in lanes that are no columns.
+
+    With `in_pairs`, terms are in pairs rounded to bfloat16; a zero is the second one of a last term.
+    """
+    terms, together = columns.terms, 2 if in_pairs else 1
+    if columns.place is not None and is_number(terms) and terms >= together * lanes and lanes >= FEWEST_LANES:
+        whole = all(is_number(used) and used == lanes for _, used in vectors)
+        if not in_pairs or (whole and terms % 2 == 0):
+            _copy_turned(columns, vectors, lanes, to, first, pitch, together)
+            return
+    with emit.loop(-(-terms // together)) as step:
         for number, (start, used) in enumerate(vectors):
-            there = first + term * index(pitch) + index(number * lanes)
+            there = first + step * index(pitch) + index(number * lanes)
             known = is_number(used)
-            if not known or used < lanes:
-                emit.put(to, emit.zeros(lanes, dtype_of(to)), there, lanes)
-            with emit.loop(used, "vectorized" if columns.beside and known else "serial") as lane:
-                build.buffer_store(to, columns.read(start + lane, term), [there + lane])
-
-
-def copy_pairs(columns: Columns, vectors: Vectors, lanes: int, to: tirx.Buffer, first: tirx.Expr, pitch: int) -> None:
-    """As `copy_columns`, with pairs of terms rounded to bfloat16."""
-    terms, whole = columns.terms, all(used == lanes for _, used in vectors)
-    if columns.place is not None and whole and terms % 2 == 0 and terms >= 2 * lanes:
-        _copy_turned(columns, vectors, lanes, to, first, pitch, 2)
-        return
-    with emit.loop(-(-terms // 2)) as pair:
-        for number, (start, used) in enumerate(vectors):
-            halves = [emit.registers(1, lanes) for _ in range(2)]
+            halves = [emit.registers(1, lanes) for _ in range(2)] if in_pairs else [to]
             for place, half in enumerate(halves):
-                term = pair * index(2) + index(place)
-                beyond = bool(terms % 2 and place)
-                if used < lanes or beyond:
-                    emit.put(half, emit.zeros(lanes), index(0), lanes)
+                term, begin = step * index(together) + index(place), index(0) if in_pairs else there
+                beyond = bool(place and terms % 2)
+                if not known or used < lanes or beyond:
+                    emit.put(half, emit.zeros(lanes, dtype_of(half)), begin, lanes)
                 with ExitStack() as inside:
                     if beyond:
                         inside.enter_context(build.If(term < index(terms)))
                         inside.enter_context(build.Then())
-                    lane = inside.enter_context(emit.loop(used, "vectorized" if columns.beside else "serial"))
-                    build.buffer_store(half, columns.read(start + lane, term), [lane])
-            both = paired(*(emit.vector(half, index(0), lanes) for half in halves))
-            emit.put(to, both, first + pair * index(pitch) + index(number * lanes), lanes)
+                    kind = "vectorized" if columns.beside and known else "serial"
+                    lane = inside.enter_context(emit.loop(used, kind))
+                    build.buffer_store(half, columns.read(start + lane, term), [begin + lane])
+            if in_pairs:
+                emit.put(to, paired(*(emit.vector(half, index(0), lanes) for half in halves)), there, lanes)
 
 
 def _copy_turned(

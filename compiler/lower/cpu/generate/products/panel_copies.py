@@ -9,7 +9,7 @@ from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.fetch import LINE
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.places import Place, at, index
-from heterocc.compiler.lower.cpu.generate.products.copied_columns import Columns, copy_columns, copy_pairs
+from heterocc.compiler.lower.cpu.generate.products.copied_columns import Columns, copy_columns
 from heterocc.compiler.lower.cpu.generate.products.product_form import Product, Side
 from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.generate.terms import PAIRS, Term
@@ -18,11 +18,7 @@ from heterocc.compiler.lower.cpu.sizes import is_number, typical
 
 COPIED_ROWS = 128
 """The smallest number of rows for which panels are copied because loads from rows at uneven places are slow; if the
-places are even, multiples of a cache line, of twice as many; of half as many if all of them may be inside a line, and
-the rows are `FAR_ROWS` apart."""
-
-FAR_ROWS = 4096
-"""The distance in bytes from which on each row is in a page of its own."""
+places are even, multiples of a cache line, of twice as many."""
 
 CROSSING_LANES = 8
 """Vectors of fewer lanes cross a line of the cache less often: their rows are read in place."""
@@ -71,38 +67,29 @@ class PanelCopies:
         """Whether a copy, shared by many rows, is read so much faster than rows in place that it pays.
 
         Most vectors of rows at uneven places cross a line of the cache, and each row is in a page of its own: 1x1
-        convolutions of 256 channels at 50x38 take 0.9 of the time with a copy (measured on an Intel CPU), those of 64
-        to 128 at 56x56 that read an input of the model, all of whose vectors may cross a line, 0.7 to 0.9. Where
-        vectors are computed in halves, multiply-adds take long enough to hide the loads.
+        convolutions of 256 channels at 50x38 take 0.9 of the time with a copy (measured on an Intel CPU). Where vectors
+        are computed in halves, multiply-adds take long enough to hide the loads.
         """
         fixed = is_number(self.length) and is_number(self.terms)
         if not fixed or self.isa.lanes < CROSSING_LANES or self.isa.core.halves:
             return False
-        rows = typical(self.product.rows.length)
         least = COPIED_ROWS if self.distance % (4 * LINE) else 2 * COPIED_ROWS
-        if rows >= least or rows < COPIED_ROWS // 2 or self.distance < FAR_ROWS:
-            return rows >= least
-        return self.kernel.argument(self.product.vectors.load.source) in self.isa.unaligned
+        return typical(self.product.rows.length) >= least
 
-    def copy_short(self, arguments: Arguments, place: Place, start: tirx.Expr) -> tirx.Buffer:
-        """Copy a panel of one vector, which columns may not fill."""
+    def copy(self, arguments: Arguments, place: Place, starts: list[tirx.Expr], *, short: bool) -> tirx.Buffer:
+        """Copy a panel of the vectors; columns may not fill a `short` one, of one vector."""
         lanes = self.isa.lanes
-        copied = emit.scratch(self.product.terms.length * lanes, self.kind.sums)
+        width = len(starts) * lanes
+        copied = emit.scratch(self.terms * width, self.kind.read)
 
         def take(used: int) -> None:
-            copy_columns(self._columns(arguments, place), [(start, used)], lanes, copied, index(0), lanes)
+            vectors, in_pairs = [(start, used) for start in starts], self.kind is PAIRS
+            copy_columns(self._columns(arguments, place), vectors, lanes, copied, index(0), width, in_pairs=in_pairs)
 
-        emit.either(index(self.length) >= index(lanes), lambda: take(lanes), lambda: take(self.length))
-        return copied
-
-    def copy(self, arguments: Arguments, place: Place, starts: list[tirx.Expr]) -> tirx.Buffer:
-        """Copy a panel of the vectors."""
-        width = len(starts) * self.isa.lanes
-        copied = emit.scratch(self.terms * width, self.kind.read)
-        used = min(self.isa.lanes, self.length) if is_number(self.length) else self.isa.lanes
-        copies = copy_pairs if self.kind is PAIRS else copy_columns
-        vectors = [(start, used) for start in starts]
-        copies(self._columns(arguments, place), vectors, self.isa.lanes, copied, index(0), width)
+        if short:
+            emit.either(index(self.length) >= index(lanes), lambda: take(lanes), lambda: take(self.length))
+        else:
+            take(min(lanes, self.length) if is_number(self.length) else lanes)
         return copied
 
     def _columns(self, arguments: Arguments, place: Place) -> Columns:

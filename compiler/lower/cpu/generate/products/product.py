@@ -243,11 +243,8 @@ class ProductWriter(FewColumns):
             starts = [emit.bound(start) for start in starts]
 
         def every_tile() -> None:
-            copied = None
-            if run.short and not self.masked:
-                copied = self.copy_short(arguments, place, starts[0])
-            elif self.copies:
-                copied = self.copy(arguments, place, starts)
+            short = run.short and not self.masked
+            copied = self.copy(arguments, place, starts, short=short) if short or self.copies else None
             with share.loop() as tile:
                 self._rows_of_panel(arguments, place, Panel(run, number, starts, copied), tile)
 
