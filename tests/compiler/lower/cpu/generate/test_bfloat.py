@@ -15,11 +15,8 @@ from onnx import NodeProto, helper
 from onnx.reference import ReferenceEvaluator
 
 from heterocc.compiler.devices.host import host_cpu
-from heterocc.compiler.lower.cpu.generate.attention.attention import write_attention
-from heterocc.compiler.lower.cpu.generate.attention.description import Attention, strided
 from heterocc.compiler.lower.cpu.generate.isa import has_pairs, isa_of
 from heterocc.compiler.lower.cpu.generate.panels import Panels, rounded
-from heterocc.compiler.lower.cpu.maths.pipeline import PIPELINE
 from tests.compiler.lower.cpu.generate.generated import Generated, assert_near, target_of
 from tests.few_examples import few
 
@@ -96,25 +93,6 @@ def test_convolutions_are_those_of_rounded_factors(
     w = floats(outputs * groups, x.shape[1] // groups, taps, taps)
     found, wanted = conv(x, w, strides=[stride, stride], pads=[taps // 2] * 4, group=groups)
     assert_near(found, wanted, x.shape[1] * taps * taps)
-
-
-@runs_here
-@pytest.mark.parametrize(("rows", "keys", "terms", "columns"), [(9, 33, 32, 16), (5, 20, 7, 11), (16, 64, 64, 64)])
-def test_attention_is_as_near_as_rounded_factors_allow(rows: int, keys: int, terms: int, columns: int) -> None:
-    q, k, v = floats(2, rows, terms), floats(2, keys, terms), floats(2, keys, columns)
-    shapes = [(2, rows, terms), (2, keys, terms), (2, keys, columns), (2, rows, columns)]
-    operands = [strided(s, (s[1] * s[2], s[2], 1), (2,), s) for s in shapes]
-    function = write_attention(Attention((2,), rows, keys, terms, columns, *operands, ()), ISA)
-    assert function is not None
-    with TARGET:
-        module = tvm.IRModule({"f": function.with_attr("global_symbol", "f")})
-        code = tvm.compile(module, TARGET, tir_pipeline=PIPELINE)
-    output = tvm.runtime.tensor(np.full((2, rows, columns), np.nan, np.float32))
-    code["f"](*(tvm.runtime.tensor(x) for x in (q, k, v)), output)
-    scores = short(q) @ short(k).transpose(0, 2, 1)
-    weights = np.exp(scores - scores.max(-1, keepdims=True))
-    wanted = weights @ short(v) / weights.sum(-1, keepdims=True)
-    np.testing.assert_allclose(output.numpy(), wanted, rtol=0, atol=2.0**-8 * float(np.abs(v).max()))
 
 
 def test_weights_are_stored_in_two_bytes_a_number() -> None:
