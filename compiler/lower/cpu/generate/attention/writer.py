@@ -9,7 +9,7 @@ its scores are computed: the cache of the first level holds it, and not the pack
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from tvm import tirx
 from tvm.script.ir_builder import tirx as build
@@ -20,7 +20,7 @@ from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.places import index, overlapping
 from heterocc.compiler.lower.cpu.generate.products.copied_columns import Columns, copy_columns
 from heterocc.compiler.lower.cpu.generate.spans import folded
-from heterocc.compiler.lower.cpu.generate.tiles import Run, choose_tile, runs, vector_runs
+from heterocc.compiler.lower.cpu.generate.tiles import choose_tile, runs, vector_runs
 from heterocc.compiler.lower.cpu.sizes import (
     assumed,
     at_least,
@@ -50,7 +50,15 @@ LOWEST = -3.4028234663852886e38
 
 
 class AttentionWriter:
-    """A generator of one kernel, which the constructor writes."""
+    """A generator of one kernel, which the constructor writes.
+
+    `outer` is the head of a task, of which it has the packed keys and values, and memory for the scores of a tile.
+    """
+
+    outer: Sequence[tirx.Expr]
+    packed_keys: tirx.Buffer
+    packed_values: tirx.Buffer | None
+    scores: tirx.Buffer
 
     def __init__(self, form: Attention, isa: Isa, arguments: Sequence[tirx.Buffer]) -> None:
         self.form, self.arguments = form, arguments
@@ -80,22 +88,18 @@ class AttentionWriter:
             most = max(2, most)
         parts = smaller(emit.shares(form.work, heads, tiles), most)
         with emit.shared_loop(heads * parts, form.work) as task:
-            *outer, part = emit.unpacked(task, (*form.outer, parts))
-            keys = self.packed_keys(outer)
-            values = self.packed_values(outer) if self.copies_values() else None
-            scores = emit.scratch(self.row_runs[0].size * self.pitch)
+            *self.outer, part = emit.unpacked(task, (*form.outer, parts))
+            self.packed_keys = self._keys()
+            self.packed_values = self._values() if self.copies_values() else None
+            self.scores = emit.scratch(self.row_runs[0].size * self.pitch)
             with emit.share_loop(part, parts, tiles) as tile:
-                emit.either_run(
-                    self.row_runs,
-                    tile,
-                    lambda run: self._tile(outer, emit.start_of(run, tile), run.size, keys, values, scores),
-                )
+                emit.either_run(self.row_runs, tile, lambda run: self._tile(emit.start_of(run, tile), run.size))
 
-    def base(self, operand: Operand, outer: Sequence[tirx.Expr]) -> tirx.Expr:
+    def base(self, operand: Operand) -> tirx.Expr:
         """The start of an operand's rows at a place of the outer loops."""
         total: tirx.Expr = index(0)
         repeats = operand.repeats or (1,) * len(operand.outer)
-        for place, step, repeat in zip(outer, operand.outer, repeats, strict=True):
+        for place, step, repeat in zip(self.outer, operand.outer, repeats, strict=True):
             if not is_number(step) or step:  # one of keys whose number may be 0 is right for that, too
                 total = total + (place if repeat == 1 else tirx.floordiv(place, index(repeat))) * index(step)
         return total if all(map(is_number, operand.outer)) else emit.bound(total)
@@ -111,7 +115,7 @@ class AttentionWriter:
         """Whether all rows are one tile."""
         return len(self.row_runs) == 1 and is_number(self.row_runs[0].count) and self.row_runs[0].count == 1
 
-    def packed_keys(self, outer: Sequence[tirx.Expr]) -> tirx.Buffer:
+    def _keys(self) -> tirx.Buffer:
         """The keys of a head as panels: for each term vectors of keys. Memory for one panel if rows are one tile."""
         counts = [r.size if self.one_tile else r.count * r.size for r in self.key_runs]
         vectors = max(counts) if self.one_tile else sum(counts)
@@ -119,19 +123,18 @@ class AttentionWriter:
         if not self.one_tile:
             for run in self.key_runs:
                 with emit.loop(run.count) as panel:
-                    self.pack_panel(outer, index(run.start) + panel * index(run.size), run.size, packed)
+                    self._pack_panel(index(run.start) + panel * index(run.size), run.size, packed)
         return packed
 
-    def pack_panel(self, outer: Sequence[tirx.Expr], vector: tirx.Expr, vectors: int, packed: tirx.Buffer) -> None:
+    def _pack_panel(self, vector: tirx.Expr, vectors: int, packed: tirx.Buffer) -> None:
         """Pack a panel of so many vectors of keys."""
         form, lanes, k = self.form, self.for_keys.lanes, self.form.k
         used = lanes if lanes == 1 or assumed(at_least(form.keys, lanes)) else form.keys
-        first = self.base(k, outer)
-        columns = Columns.of(self.arguments[1], first, form.terms, k.row, k.column, turns=used == lanes > 1)
+        columns = Columns.of(self.arguments[1], self.base(k), form.terms, k.row, k.column, turns=used == lanes > 1)
         starts = [(self.start(vector + index(v), lanes, form.keys), used) for v in range(vectors)]
-        copy_columns(columns, starts, lanes, packed, self.place_of(vector), vectors * lanes)
+        copy_columns(columns, starts, lanes, packed, self._place_of(vector), vectors * lanes)
 
-    def place_of(self, vector: tirx.Expr) -> tirx.Expr:
+    def _place_of(self, vector: tirx.Expr) -> tirx.Expr:
         """Where the panel that begins with this vector of keys is in their packed form."""
         return index(0) if self.one_tile else vector * index(self.for_keys.lanes * self.form.terms)
 
@@ -146,13 +149,12 @@ class AttentionWriter:
         compete = typical(form.v.row) * 4 % MOST_ROW_BYTES == 0 and typical(form.keys) > 64
         return typical(form.rows) > 16 and (compete or form.v.dtype != "float32")
 
-    def packed_values(self, outer: Sequence[tirx.Expr]) -> tirx.Buffer:
+    def _values(self) -> tirx.Buffer:
         """The values of a head, each row as vectors of columns."""
-        form, lanes = self.form, self.for_columns.lanes
+        form, lanes, v = self.form, self.for_columns.lanes, self.form.v
         count, used = -(-form.columns // lanes), min(lanes, form.columns)
         packed = emit.scratch(form.keys * count * lanes)
-        first, v = self.base(form.v, outer), form.v
-        columns = Columns.of(self.arguments[2], first, form.keys, v.column, v.row, turns=used == lanes > 1)
+        columns = Columns.of(self.arguments[2], self.base(v), form.keys, v.column, v.row, turns=used == lanes > 1)
         for run in runs(count, COPIED):
             with emit.loop(run.count) as panel:
                 number = index(run.start) + panel * index(run.size)
@@ -160,169 +162,128 @@ class AttentionWriter:
                 copy_columns(columns, vectors, lanes, packed, number * index(lanes), count * lanes)
         return packed
 
-    def _tile(
-        self,
-        outer: Sequence[tirx.Expr],
-        first: tirx.Expr,
-        rows: int,
-        keys: tirx.Buffer,
-        values: tirx.Buffer | None,
-        scores: tirx.Buffer,
-    ) -> None:
+    def _tile(self, first: tirx.Expr, rows: int) -> None:
+        """A tile of rows: their scores, the exponentials of these, and their product with the values."""
         lanes = self.for_keys.lanes
-        top = emit.registers(rows, lanes)
+        top, factors = emit.registers(rows, lanes), emit.registers(rows, 1)
         with emit.loop(rows, "unroll") as row:
             emit.put(top, emit.broadcast(build.float32(LOWEST), lanes), row * index(lanes), lanes)
         for run in self.key_runs:
             with emit.loop(run.count) as panel:
-                vector = index(run.start) + panel * index(run.size)
-                self.write_scores(outer, first, rows, vector, run.size, keys, scores, top)
-        factors = emit.registers(rows, 1)
+                self._write_scores(first, rows, index(run.start) + panel * index(run.size), run.size, top)
         with emit.loop(rows) as row:
-            self._exponentials(row, scores, top, factors)
-            self._without_empty(outer, first, row, factors)
+            self._exponentials(row, top, factors)
+            self._without_empty(first, row, factors)
         for run in self.column_runs:
             with emit.loop(run.count) as panel:
-                self._product(outer, first, rows, run, panel, values, scores, factors)
+                self._product(first, rows, index(run.start) + panel * index(run.size), run.size, factors)
 
-    def write_scores(
-        self,
-        outer: Sequence[tirx.Expr],
-        first: tirx.Expr,
-        rows: int,
-        vector: tirx.Expr,
-        vectors: int,
-        keys: tirx.Buffer,
-        scores: tirx.Buffer,
-        top: tirx.Buffer,
-    ) -> None:
+    def _write_scores(self, first: tirx.Expr, rows: int, vector: tirx.Expr, vectors: int, top: tirx.Buffer) -> None:
         """The scores of rows with a panel of keys, and the largest so far in each lane."""
         form, lanes = self.form, self.for_keys.lanes
         if self.one_tile:
-            self.pack_panel(outer, vector, vectors, keys)
-        panel = self.place_of(vector)
+            self._pack_panel(vector, vectors, self.packed_keys)
+        panel, q, base = self._place_of(vector), self.arguments[0], self.base(form.q)
 
         def loaded(column: int, term: tirx.Expr) -> tirx.Expr:
-            return emit.vector(keys, panel + term * index(vectors * lanes) + index(column * lanes), lanes)
-
-        q, base = self.arguments[0], self.base(form.q, outer)
+            return emit.vector(self.packed_keys, panel + term * index(vectors * lanes) + index(column * lanes), lanes)
 
         def query(row: tirx.Expr, term: tirx.Expr) -> tirx.Expr:
             return q[base + (first + row) * index(form.q.row) + term * index(form.q.column)]
 
         sums = emit.product_tile(rows, vectors, form.terms, self.for_keys, query, loaded)
-        steps = self.steps(outer)
         for column, total in enumerate(sums):
             start = self.start(vector + index(column), lanes, form.keys)
             with emit.loop(rows, "unroll") as row:
                 place = row * index(lanes)
                 with emit.loop(min(lanes, form.keys), "vectorized") as lane:
-                    value = steps(total[place + lane], first + row, start + lane)
+                    value = self._after_steps(total[place + lane], first + row, start + lane)
                     build.buffer_store(total, value, [place + lane])
                 with emit.loop(min(lanes, form.keys), "vectorized") as lane:
-                    build.buffer_store(scores, total[place + lane], [row * index(self.pitch) + start + lane])
+                    build.buffer_store(self.scores, total[place + lane], [row * index(self.pitch) + start + lane])
                 with emit.loop(min(lanes, form.keys), "vectorized") as lane:
                     build.buffer_store(top, tirx.max(top[place + lane], total[place + lane]), [place + lane])
 
-    def steps(self, outer: Sequence[tirx.Expr]) -> Callable[[tirx.Expr, tirx.Expr, tirx.Expr], tirx.Expr]:
-        """The score at (row, key) after all steps."""
+    def _after_steps(self, score: tirx.Expr, row: tirx.Expr, key: tirx.Expr) -> tirx.Expr:
+        """The score of a row and a key after all steps."""
+        arguments = iter(self.arguments[3:])
+        for step in self.form.steps:
+            other = None if step.number is None else tirx.const(step.number, "float32")
+            if step.operand is not None:
+                at = self.base(step.operand)
+                at = at + row * index(step.operand.row) + key * index(step.operand.column)
+                read = next(arguments)[at]
+                if step.kind in ("where", "unless"):
+                    pair = (other, score) if step.kind == "where" else (score, other)
+                    score = tirx.Select(read, *pair)
+                    continue
+                other = read
+            assert other is not None
+            score = {"add": tirx.Add, "multiply": tirx.Mul, "divide": tirx.Div}[step.kind](score, other)
+        return score
 
-        def applied(score: tirx.Expr, row: tirx.Expr, key: tirx.Expr) -> tirx.Expr:
-            arguments = iter(self.arguments[3:])
-            for step in self.form.steps:
-                other = None if step.number is None else tirx.const(step.number, "float32")
-                if step.operand is not None:
-                    at = self.base(step.operand, outer)
-                    at = at + row * index(step.operand.row) + key * index(step.operand.column)
-                    read = next(arguments)[at]
-                    if step.kind in ("where", "unless"):
-                        pair = (other, score) if step.kind == "where" else (score, other)
-                        score = tirx.Select(read, *pair)
-                        continue
-                    other = read
-                assert other is not None
-                score = {"add": tirx.Add, "multiply": tirx.Mul, "divide": tirx.Div}[step.kind](score, other)
-            return score
-
-        return applied
-
-    def _exponentials(self, row: tirx.Expr, scores: tirx.Buffer, top: tirx.Buffer, factors: tirx.Buffer) -> None:
+    def _exponentials(self, row: tirx.Expr, top: tirx.Buffer, factors: tirx.Buffer) -> None:
         """Replace a row of scores by exp(score - largest), and set the row's factor to the inverse of their sum."""
-        keys, lanes = self.form.keys, self.for_keys.lanes
+        keys, lanes, scores = self.form.keys, self.for_keys.lanes, self.scores
         largest = emit.registers(1, lanes)
         emit.put(largest, emit.vector(top, row * index(lanes), lanes), index(0), lanes)
         largest = folded(largest, lanes, tirx.max)
-        sums = [emit.registers(1, lanes) for _ in range(2)]
-        for total in sums:
-            emit.put(total, emit.zeros(lanes), index(0), lanes)
+        sums = emit.registers(2, lanes)
+        for place in (0, lanes):
+            emit.put(sums, emit.zeros(lanes), index(place), lanes)
         whole, rest = divmod(keys, lanes)
 
-        def take(vector: tirx.Expr, total: tirx.Buffer, *, is_whole: bool = True) -> None:
-            at = row * index(self.pitch) + vector * index(lanes)
+        def take(vector: tirx.Expr, number: int, *, is_whole: bool = True) -> None:
+            at, total = row * index(self.pitch) + vector * index(lanes), index(number * lanes)
             with emit.loop(lanes, "vectorized") as lane:
                 value = tirx.exp(scores[at + lane] - largest[index(0)])
                 value = value if is_whole else tirx.Select(lane < index(rest), value, build.float32(0.0))
                 build.buffer_store(scores, value, [at + lane])
             with emit.loop(lanes, "vectorized") as lane:
-                build.buffer_store(total, total[lane] + scores[at + lane], [lane])
+                build.buffer_store(sums, sums[total + lane] + scores[at + lane], [total + lane])
 
         with emit.loop(whole // 2) as pair:
-            for number, total in enumerate(sums):
-                take(pair * index(2) + index(number), total)
+            for number in range(2):
+                take(pair * index(2) + index(number), number)
         if not is_number(whole) or whole % 2:
             with emit.loop(whole % 2):
-                take(index(whole - 1), sums[0])
+                take(index(whole - 1), 0)
         if not is_number(rest) or rest:
-            take(index(whole), sums[1], is_whole=False)
-        both = emit.vector(sums[0], index(0), lanes) + emit.vector(sums[1], index(0), lanes)
-        emit.put(sums[0], both, index(0), lanes)
-        total = folded(sums[0], lanes, tirx.Add)
-        factor = build.float32(1.0) / total[index(0)]
+            take(index(whole), 1, is_whole=False)
+        factor = build.float32(1.0) / folded(sums, lanes, tirx.Add, chains=2)[index(0)]
         if may_be_zero(keys):  # a product with no values is zero
             factor = tirx.Select(index(keys) > index(0), factor, build.float32(0.0))
         build.buffer_store(factors, factor, [row])
 
-    def _without_empty(
-        self, outer: Sequence[tirx.Expr], first: tirx.Expr, row: tirx.Expr, factors: tirx.Buffer
-    ) -> None:
+    def _without_empty(self, first: tirx.Expr, row: tirx.Expr, factors: tirx.Buffer) -> None:
         """Set the factor of an empty row to zero; factors of other rows are never zero."""
         factor, zero, empty = factors[row], build.float32(0.0), self.form.empty
         if self.form.empty_if_nan:
             # The largest score has the exponential 1, unless all are -inf: a sum is at least 1, 0 or NaN.
             factor = tirx.Select(tirx.And(factor > zero, factor <= build.float32(1.0)), factor, zero)
         if empty is not None:
-            holds = self.arguments[-2][self.base(empty, outer) + (first + row) * index(empty.row)]
+            holds = self.arguments[-2][self.base(empty) + (first + row) * index(empty.row)]
             factor = tirx.Select(holds, zero, factor)
         if self.form.empty_if_nan or empty is not None:
             build.buffer_store(factors, factor, [row])
 
-    def _product(
-        self,
-        outer: Sequence[tirx.Expr],
-        first: tirx.Expr,
-        rows: int,
-        run: Run,
-        panel: tirx.Expr,
-        values: tirx.Buffer | None,
-        scores: tirx.Buffer,
-        factors: tirx.Buffer,
-    ) -> None:
-        """Rows of exponentials times some columns of the values, stored."""
+    def _product(self, first: tirx.Expr, rows: int, vector: tirx.Expr, vectors: int, factors: tirx.Buffer) -> None:
+        """Rows of exponentials times some vectors of columns of the values, stored."""
         form, lanes = self.form, self.for_columns.lanes
-        vector = index(run.start) + panel * index(run.size)
-        starts = [self.start(vector + index(c), lanes, form.columns) for c in range(run.size)]
-        base, count = self.base(form.v, outer), -(-form.columns // lanes)
+        starts = [self.start(vector + index(c), lanes, form.columns) for c in range(vectors)]
+        base, count = self.base(form.v), -(-form.columns // lanes)
 
         def loaded(column: int, key: tirx.Expr) -> tirx.Expr:
-            if values is not None:
-                return emit.vector(values, key * index(count * lanes) + (vector + index(column)) * index(lanes), lanes)
+            if self.packed_values is not None:
+                place = key * index(count * lanes) + (vector + index(column)) * index(lanes)
+                return emit.vector(self.packed_values, place, lanes)
             return emit.as_float(emit.vector(self.arguments[2], base + key * index(form.v.row) + starts[column], lanes))
 
         def exponential(row: tirx.Expr, key: tirx.Expr) -> tirx.Expr:
-            return scores[row * index(self.pitch) + key]
+            return self.scores[row * index(self.pitch) + key]
 
-        sums = emit.product_tile(rows, run.size, form.keys, self.for_columns, exponential, loaded)
-        out, base_out = self.arguments[-1], self.base(form.out, outer)
+        sums = emit.product_tile(rows, vectors, form.keys, self.for_columns, exponential, loaded)
+        out, base_out = self.arguments[-1], self.base(form.out)
         for start, total in zip(starts, sums, strict=True):
             with emit.loop(rows, "unroll") as row, emit.loop(min(lanes, form.columns), "vectorized") as lane:
                 at = base_out + (first + row) * index(form.out.row) + start + lane
