@@ -26,7 +26,6 @@ from heterocc.compiler.importer.onnx_tools.complaint import complaint
 from heterocc.compiler.importer.onnx_tools.exact_products import has_products
 from heterocc.compiler.importer.onnx_tools.infer import infer_onnx
 from heterocc.compiler.importer.onnx_tools.propagation import MAX_LISTED, listed
-from heterocc.compiler.importer.onnx_tools.quotients import with_safe_quotients
 from heterocc.compiler.importer.random_nodes import random_values
 from heterocc.runtime.execute.narrow import ort_value
 
@@ -108,7 +107,6 @@ def run_given(
     weights = {name: ort_value(contiguous(array)) for name, array in large.items()}
     try:
         proto = _typed(proto)
-        with_safe_quotients(proto, {}, large)
         session = session_of(proto, weights, most)
         asked = {i.name for i in session.get_inputs()}
         arrays = {

@@ -53,6 +53,12 @@ CASES: dict[str, tuple[str, Shapes, Shapes, str]] = {
         {"x": (3, 4), "z": (6, 5)},
         "dimension 'b' is 4 in 'x' and 6 in 'z'",
     ),
+    "a diagonal of what is not square": (
+        '(float[a, b] x) => (float[c] y) { y = Einsum<equation="ii->i">(x) }',
+        {"x": (3, 3)},
+        {"x": (1, 4)},
+        "must be equal|dimension 'a'",
+    ),
     "an odd side": (
         "(float[b, 3, h, w] x) => (float[b, 12, i, j] y) { y = SpaceToDepth<blocksize=2>(x) }",
         {"x": (1, 3, 4, 6)},

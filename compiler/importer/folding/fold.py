@@ -215,8 +215,8 @@ def _run(draft: Draft, nodes: list[onnx.NodeProto], wanted: set[str], values: Ma
         [to_tensor(name, draft.weights[name]) for name in used if name not in feeds],
     )
     model = helper.make_model(graph, opset_imports=draft.model.opset_import, ir_version=draft.model.ir_version)
-    with_safe_quotients(model, values, draft.weights)
     try:
+        with_safe_quotients(model, values, draft.weights)
         session = open_session(model)
         results = session.run(outputs, feeds)
     except Exception as error:

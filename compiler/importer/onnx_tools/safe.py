@@ -19,6 +19,7 @@ from heterocc.compiler.importer.draft.draft import graphs_of
 from heterocc.compiler.importer.draft.names import names_in
 from heterocc.compiler.importer.onnx_tools.added import Added, replace_nodes
 from heterocc.compiler.importer.onnx_tools.filled import needs_checks, with_filled_sizes
+from heterocc.compiler.importer.onnx_tools.quotients import has_quotients, with_safe_quotients
 from heterocc.compiler.operators.table import named
 
 _LENGTHS = 5
@@ -179,18 +180,20 @@ def without_misleading_attributes(model: onnx.ModelProto) -> None:
 def safe_model(model: onnx.ModelProto) -> onnx.ModelProto:
     """The model, or one in its place with checks and without results that ONNX Runtime leaves unwritten.
 
-    Values keep their names. Quotients are another matter, of which the dtypes must be known (`quotients.py`).
+    Values keep their names. Raises the errors of `infer_onnx` if the model does not tell the dtypes of divisions.
     """
-    if not any(has(model) for has in (needs_checks, has_frames, has_windowed_caches, has_misleading_attributes)):
+    reasons = (needs_checks, has_frames, has_windowed_caches, has_misleading_attributes, has_quotients)
+    if not any(has(model) for has in reasons):
         return model
     changed = onnx.ModelProto()
     changed.CopyFrom(model)
+    with_safe_quotients(changed)
     make_safe(changed)
     return changed
 
 
 def make_safe(model: onnx.ModelProto, checked: Collection[tuple[str, str]] = ()) -> None:
-    """Change a model in this way; `checked` is as for `with_filled_sizes`."""
+    """Change a model in this way, but for its quotients; `checked` is as for `with_filled_sizes`."""
     with_checked_frames(model)
     with_clear_caches(model)
     without_misleading_attributes(model)

@@ -91,7 +91,7 @@ def _labels(letters: str, rank: int) -> list[str]:
 
 
 def einsum(needs: Needs) -> None:
-    """Einsum: the sizes of one letter are equal, or 1."""
+    """Einsum: the sizes of one letter are equal within an operand, and equal or 1 in different ones."""
     sizes: dict[str, Size] = {}
     for place, letters in enumerate(_equation(needs.given)[0].split(",")):
         shape = needs.shape(place)
@@ -99,6 +99,9 @@ def einsum(needs: Needs) -> None:
         for axis, label in enumerate(labels if len(labels) == len(shape) else ()):
             size = shape[axis]
             if size is None:
+                continue
+            if labels.index(label) < axis:
+                needs.equal(place, axis, shape[labels.index(label)])
                 continue
             known = sizes.setdefault(label, size)
             if size != known:
