@@ -45,9 +45,6 @@ class Core:
     hoisted: int = 1
     """Vectors of unrolled terms that LLVM loads at once for a tile of a single one, and that registers have to hold."""
 
-    plane_sums: int = 12
-    """Sums of a tile of a plane: LLVM keeps vectors for several taps in the other registers."""
-
     first_cache: int = 32 << 10
     second_cache: int = 768 << 10
     third_cache: int = 4 << 20
@@ -160,7 +157,6 @@ AVX2 = Core(
     lanes=8,
     registers=16,
     hoisted=4,
-    plane_sums=6,
     second_cache=540 << 10,
     block_bytes=20 << 10,
     filter_inputs={2: 80.0, 4: 110.0},

@@ -18,7 +18,6 @@ from heterocc.compiler.lower.cpu.generate.convolution.depthwise import propose_p
 from heterocc.compiler.lower.cpu.generate.convolution.direct import propose_direct
 from heterocc.compiler.lower.cpu.generate.convolution.filtering.winograd import propose_winograd
 from heterocc.compiler.lower.cpu.generate.convolution.pooling import generate_pooling
-from heterocc.compiler.lower.cpu.generate.convolution.pooling_last import generate_pooling_last
 from heterocc.compiler.lower.cpu.generate.integers.byte_product import propose_integer_product
 from heterocc.compiler.lower.cpu.generate.integers.depthwise import propose_integer_depthwise
 from heterocc.compiler.lower.cpu.generate.integers.limited_product import propose_limited_product
@@ -56,7 +55,7 @@ INTEGERS: tuple[Form, ...] = (
 )
 """Those of products of bytes."""
 
-POOLS: tuple[Callable[[Fold, Isa], Done | None], ...] = (generate_pooling, generate_pooling_last)
+POOLS: tuple[Callable[[Fold, Isa], Done | None], ...] = (generate_pooling,)
 """Those of values that are combined over windows."""
 
 

@@ -19,9 +19,7 @@ from heterocc.compiler.lower.cpu.generate.convolution.padded import (
     MANY_PHASES,
     CopiedRow,
     SourceRow,
-    masked_row,
-    padded_row,
-    takes_masked_rows,
+    copy_row,
     takes_vectors,
 )
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
@@ -84,7 +82,7 @@ class CopiedRows:
     kind: Term
 
     def __init__(self, kernel: Kernel, given: Convolution, isa: Isa) -> None:
-        isa = isa.of(kernel.dtype)
+        self.copying = isa = isa.of(kernel.dtype)
         self.kernel, self.given = kernel, given
         self.pieces = self._pieces(isa)
         self.piece_start = index(0)
@@ -118,7 +116,7 @@ class CopiedRows:
         """
         rows, columns = self.given.rows, self.given.columns
         one = is_number(rows.places) and rows.places == rows.taps == 1
-        if not one or not takes_masked_rows(columns, isa):
+        if not one or is_number(columns.size) or not takes_vectors(columns.stride, isa, self.kernel.dtype):
             return 1
         held = isa.core.copy_bytes // (4 * self.given.inputs * len(columns.phases) * isa.lanes)
         vectors = -(-columns.places // isa.lanes)
@@ -169,19 +167,10 @@ class CopiedRows:
         return -(-rows.places // smaller(many, larger(held, min(self.usual_rows, FEW_ROWS))))
 
     @property
-    def masked(self) -> bool:
-        """Whether rows are copied by masks."""
-        return takes_masked_rows(self.conv.columns, self.isa)
-
-    @property
-    def copy_lanes(self) -> int:
-        """The lanes of vectors that copy rows."""
-        return self.isa.lanes
-
-    @property
     def _beyond(self) -> int:
         """The numbers after a plane that its rows overwrite, or that are cleared because vectors read them."""
-        return self.copy_lanes if self.masked or self._reads_beyond else 0
+        in_vectors = takes_vectors(self.copied.stride, self.copying, self.kernel.dtype)
+        return self.copying.lanes if in_vectors or self._reads_beyond else 0
 
     @property
     def _reads_beyond(self) -> bool:
@@ -241,7 +230,7 @@ class CopiedRows:
         stride = self.copied.stride
         if stride <= 2:
             return 2 * lines * (pitch / self.isa.lanes + 4)
-        if takes_vectors(stride, self.isa.lanes) and pitch >= self.isa.lanes:
+        if takes_vectors(stride, self.isa) and pitch >= self.isa.lanes:
             return lines * (SHUFFLE_CYCLES * stride * -(-pitch // self.isa.lanes) + 8)
         return self.isa.core.copied_number * lines * pitch
 
@@ -354,7 +343,9 @@ class CopiedRows:
                     fetch_far(flat, source + index(map_size), columns.size, size, self.isa.core.fetched_map)
                 planes = (there * index(len(rows.phases)) + number) * index(len(columns.phases))
                 begin = planes * index(self.plane) + line * index(self.pitch)
-                self._copy_row((flat, source, copied, begin), SourceRow(rows, row, exists is None and inside))
+                to = CopiedRow(columns, self.pitch, self.plane)
+                inside = exists is None and inside
+                copy_row(flat, source, copied, begin, to, SourceRow(rows, row, inside), self.copying)
 
         if len(rows.phases) <= MANY_PHASES:
             for number, phase in enumerate(rows.phases):
@@ -364,15 +355,6 @@ class CopiedRows:
             with emit.loop(len(phases)) as number:
                 phase = index(phases[0]) + number * index(phases.step)
                 copy_phase(index(first) + number, phase, self._always_inside(rows, phases[0]))
-
-    def _copy_row(
-        self,
-        places: tuple[tirx.Buffer, tirx.Expr, tirx.Buffer, tirx.Expr],
-        row: SourceRow,
-    ) -> None:
-        """Copy a row, from a place of a buffer to one of another."""
-        copy = masked_row if self.masked else padded_row
-        copy(*places, CopiedRow(self.copied, self.pitch, self.plane), row, self.copy_lanes)
 
     def _always_inside(self, rows: Window, phase: int) -> bool:
         if not is_number(rows.size):

@@ -9,9 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from heterocc.compiler.lower.cpu.generate.convolution.copied_rows import CopiedRows
-from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, Window
-from heterocc.compiler.lower.cpu.generate.isa import Isa
-from heterocc.compiler.lower.cpu.generate.read import Kernel
+from heterocc.compiler.lower.cpu.generate.convolution.form import Window
 from heterocc.compiler.lower.cpu.sizes import typical
 
 VECTOR_CYCLES = 1.5
@@ -24,24 +22,10 @@ ROW_CYCLES = 12.0
 class DenseRows(CopiedRows):
     """Copies of the rows that chunks of output rows read, of as many as is best."""
 
-    def __init__(self, kernel: Kernel, conv: Convolution, isa: Isa) -> None:
-        self._widest = isa.lanes
-        super().__init__(kernel, conv, isa)
-
     @property
     def length(self) -> int:
         """The numbers of a copy; the last vector of a row may exceed it."""
-        return self.conv.inputs * len(self.conv.rows.phases) * self.plane + self._widest
-
-    @property
-    def masked(self) -> bool:
-        """Whether rows are copied by masks: wherever there are any."""
-        return self.isa.masks
-
-    @property
-    def copy_lanes(self) -> int:
-        """The lanes of vectors that copy rows: all, as sums have vectors of channels."""
-        return self._widest if self.masked else self.isa.lanes
+        return self.conv.inputs * len(self.conv.rows.phases) * self.plane + self.copying.lanes
 
     @property
     def _reads_beyond(self) -> bool:
@@ -59,10 +43,10 @@ class DenseRows(CopiedRows):
         return -(-rows * self.conv.columns.places // self.isa.lanes)
 
     def _computed(self, rows: int) -> float:
-        return rows * self.conv.columns.places / self._widest
+        return rows * self.conv.columns.places / self.copying.lanes
 
     def _copy_cycles(self, rows: int) -> float:
         if not self.isa.masks:
             return super()._copy_cycles(rows)
-        vectors = -(-typical(self.pitch) // self._widest)
+        vectors = -(-typical(self.pitch) // self.copying.lanes)
         return self._copied_lines(rows) * (VECTOR_CYCLES * vectors + ROW_CYCLES)

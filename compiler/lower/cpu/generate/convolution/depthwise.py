@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from tvm import tirx
-from tvm.script.ir_builder import tirx as build
 
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.candidates import Candidate
@@ -15,16 +14,15 @@ from heterocc.compiler.lower.cpu.generate.convolution.planes import (
     MOST_STRIDE,
     WIDE_OF_MANY,
     Meets,
-    Plane,
     PlaneWriter,
     Tasks,
     Tile,
-    Values,
+    Windows,
 )
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.epilogue import can_store
 from heterocc.compiler.lower.cpu.generate.isa import Isa
-from heterocc.compiler.lower.cpu.generate.places import index
+from heterocc.compiler.lower.cpu.generate.places import Place, index
 from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.sizes import is_number, typical
 
@@ -47,8 +45,7 @@ def propose_planes(kernel: Kernel, isa: Isa) -> Iterator[Candidate]:
         return
     writer = partial(_Writer, kernel, conv)
     judged = writer(isa)
-    known = all(is_number(w.size) and is_number(w.places) for w in (conv.depth, conv.rows, conv.columns))
-    if (judged.fixed or isa.reads_parts) and (known or (judged.masks and conv.deep is None)):
+    if conv.deep is None or all(map(is_number, kernel.extents)):
         yield Candidate("planes", judged.cycles, writer)
 
 
@@ -56,11 +53,9 @@ class _Writer(PlaneWriter):
     """A generator of a depthwise convolution."""
 
     def __init__(self, kernel: Kernel, conv: Convolution, isa: Isa) -> None:
-        tasks = Tasks(conv.batch * conv.groups * conv.depth.places, conv.work)
-        super().__init__(kernel, conv.data, conv.rows, conv.columns, isa, conv.loops[2:], tasks)
+        windows = Windows(conv.depth, conv.rows, conv.columns, (conv.deep, *conv.loops[2:]))
+        super().__init__(kernel, conv.data, windows, isa, Tasks(conv.batch * conv.groups, conv.work))
         self.conv = conv
-        self.copies = self.copies and conv.deep is None
-        self.is_long = self.is_long and conv.deep is None
         if conv.taps > MOST_HELD and not isa.core.halves:
             self.wide = WIDE_OF_MANY  # share the weights, which are loaded for each tile
 
@@ -70,24 +65,14 @@ class _Writer(PlaneWriter):
         planes = typical(self.conv.batch) * self.conv.groups * self.conv.outputs * self.conv.depth.places
         return planes * self.conv.taps * self.vectors
 
-    def each_plane(self, arguments: Arguments, number: tirx.Expr) -> Iterator[Plane]:
-        """The planes of outputs of a plane of inputs, each with its weights in registers if they are few."""
-        conv, depth = self.conv, self.conv.depth
-        size = index(conv.rows.size * conv.columns.size)
-        image, group, deep = emit.unpacked(number, (conv.batch, conv.groups, depth.places))
-        begin, inside = emit.bound(number * size), None
-        if conv.deep is not None:
-            behind = deep * index(depth.stride) - index(depth.before)
-            first = tirx.max(index(0), -tirx.floordiv(behind, index(depth.dilation)))
-            last = tirx.floordiv(index(depth.size - 1) - behind, index(depth.dilation)) + index(1)
-            inside = emit.bound(first), emit.bound(tirx.min(index(depth.taps), last))
-            begin = emit.bound(((image * index(conv.groups) + group) * index(depth.size) + behind) * size)
-        self.read.copy(begin)
+    def each_plane(self, arguments: Arguments, number: tirx.Expr) -> Iterator[Place]:
+        """The maps of outputs of a map of inputs, each with its weights in registers if they are few."""
+        conv = self.conv
+        image, group = emit.unpacked(number, (conv.batch, conv.groups))
         with emit.loop(conv.outputs) as output:
             channel = emit.bound(group * index(conv.outputs) + output)
             self.factors = self._factors(arguments, channel)
-            values = zip((*conv.loops[:2], conv.deep), (image, channel, deep), strict=True)
-            yield Plane(self.kernel.place(values), begin, inside)
+            yield self.kernel.place(zip(conv.loops[:2], (image, channel), strict=True))
 
     def _factors(self, arguments: Arguments, channel: tirx.Expr) -> Callable[[tirx.Expr], tirx.Expr]:
         """The vector of the weight of a tap: few taps have a register each, which the tiles of a plane share."""
@@ -103,26 +88,13 @@ class _Writer(PlaneWriter):
         """Several sums for an output if a tile has one vector only."""
         return CHAINS if tall * wide == 1 and self.conv.plane_taps > CHAINS else 1
 
-    def write_sums(self, arguments: Arguments, plane: Plane, tile: Tile) -> None:
-        """Write the sums of a tile, over the planes of inputs that taps in depth read."""
-        depth = self.conv.depth
-        self.weight: tirx.Expr = index(0)
-        if plane.inside is None:
-            self.add_lines(arguments, tile, plane.begin)
-            return
-        with build.serial(*plane.inside) as tap:
-            self.weight = tap * index(self.conv.plane_taps)
-            further = tap * index(depth.dilation * self.down.size * self.across.size)
-            self.add_lines(arguments, tile, emit.bound(plane.begin + further))
-
-    def add(self, tile: Tile, inputs: Sequence[Values], meets: Meets) -> None:
+    def add(self, tile: Tile, inputs: Sequence[Sequence[tirx.Expr]], meets: Meets, deep: tirx.Expr) -> None:
         """Add the products of a row of inputs with the weights of each row of taps."""
         taps, lanes = self.across.taps, self.lanes
         chains = self.chains(tile.tall, len(tile.starts))
         for tap in range(taps):
             for row, tap_row in meets:
-                factor = self.factors(self.weight + tap_row * index(taps) + index(tap))
+                factor = self.factors((deep * index(self.down.taps) + tap_row) * index(taps) + index(tap))
                 for total, values in zip(tile.sums, inputs, strict=True):
-                    value, place = values[tap], index((row if chains == 1 else tap % chains) * lanes)
-                    if value is not None:
-                        emit.put(total, emit.vector(total, place, lanes) + factor * value, place, lanes)
+                    place = index((row if chains == 1 else tap % chains) * lanes)
+                    emit.put(total, emit.vector(total, place, lanes) + factor * values[tap], place, lanes)

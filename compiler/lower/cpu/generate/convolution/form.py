@@ -72,7 +72,7 @@ class Window:
         return self.before == 0 and (self.places - 1) * self.stride + self.reach < self.size
 
 
-_ONE = Window(1, 0, 1, 1, 1, 1)
+ONE = Window(1, 0, 1, 1, 1, 1)
 """A dimension that is not there."""
 
 
@@ -95,9 +95,9 @@ class Convolution:
     rows: Window
     columns: Window
     loops: tuple[int, int, int | None, int]
-    depth: Window = _ONE
+    depth: Window = ONE
     deep: int | None = None
-    planes: Window = _ONE
+    planes: Window = ONE
 
     @property
     def flattened(self) -> Convolution:
@@ -108,7 +108,7 @@ class Convolution:
         """
         depth = self.depth
         batch, inputs = self.batch * depth.places, self.inputs * depth.taps
-        return self if self.deep is None else replace(self, batch=batch, inputs=inputs, depth=_ONE, planes=depth)
+        return self if self.deep is None else replace(self, batch=batch, inputs=inputs, depth=ONE, planes=depth)
 
     @property
     def usual_images(self) -> int:
@@ -118,7 +118,7 @@ class Convolution:
     @property
     def is_flattened(self) -> bool:
         """Whether images and channels are planes of a convolution of three dimensions."""
-        return self.deep is not None and self.planes is not _ONE
+        return self.deep is not None and self.planes is not ONE
 
     def plane_of(self, channel: tirx.Expr) -> tuple[tirx.Expr, tirx.Expr | None]:
         """The number of the plane of `data` that an input channel is, counted through all groups and images.
@@ -201,7 +201,7 @@ def _convolution(kernel: Kernel, data: TensorLoad, weight: TensorLoad, ranks: tu
     groups = 1 if split == 0 else outputs // split
     if shape[1] != groups * inputs or outputs % groups:
         return None
-    windows = [_ONE] * (5 - rank)
+    windows = [ONE] * (5 - rank)
     for dim in range(2, rank):
         window = read_window(kernel, data.indices[dim], (places[dim], terms[dim - 1]), (shape[dim], before[dim]))
         if window is None:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from tvm import tirx
 from tvm.script.ir_builder import tirx as build
 
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.convolution.form import Window
-from heterocc.compiler.lower.cpu.generate.convolution.padded import every
-from heterocc.compiler.lower.cpu.generate.masked import held_mask, kept_by, mask, masked_vector
+from heterocc.compiler.lower.cpu.generate.convolution.padded import CopiedRow, SourceRow, copy_row, every
+from heterocc.compiler.lower.cpu.generate.isa import Isa
+from heterocc.compiler.lower.cpu.generate.masked import held_mask, kept_by, masked_vector
 from heterocc.compiler.lower.cpu.generate.places import index
 
 Masks = dict[int, tirx.Buffer]
@@ -29,6 +29,7 @@ class MaskedRows:
     flat: tirx.Buffer
     rows: Window
     columns: Window
+    isa: Isa
     lanes: int
     start: float
     copied: tirx.Buffer | None = None
@@ -38,7 +39,7 @@ class MaskedRows:
         """The length of a copied row, as far as vectors read it."""
         whole = -(-self.columns.places // self.lanes) * self.lanes * self.columns.stride + self.columns.reach
         whole += self._before - self.columns.before
-        return (whole // self.lanes + 1) * self.lanes
+        return (whole // self.isa.lanes + 1) * self.isa.lanes
 
     @property
     def _before(self) -> int:
@@ -55,25 +56,15 @@ class MaskedRows:
 
     def copy(self, plane: tirx.Expr) -> None:
         """Copy a plane with its padding, if rows are not read where they are."""
-        rows, columns, lanes, copied = self.rows, self.columns, self.lanes, self.copied
-        if copied is None:
+        rows, size, pitch = self.rows, self.columns.size, self._pitch
+        if self.copied is None:
             return
+        columns = CopiedRow(Window(size, self._before, 1, 1, 1, pitch), pitch, 0, self.start)
         with emit.loop(self._lines) as line:
             row = emit.bound(line - index(rows.before))
-            source, base = emit.bound(plane + row * index(columns.size)), line * index(self._pitch)
-
-            def put(value: Callable[[tirx.Expr], tirx.Expr], base: tirx.Expr = base) -> None:
-                with emit.loop(self._pitch // lanes) as vector:
-                    column = emit.bound(vector * index(lanes) - index(self._before))
-                    emit.put(copied, value(column), base + vector * index(lanes), lanes)
-
-            def read(column: tirx.Expr, source: tirx.Expr = source) -> tirx.Expr:
-                return masked_vector(self.flat, source + column, lanes, mask(column, lanes, columns.size), self.start)
-
-            def padding(_: tirx.Expr) -> tirx.Expr:
-                return emit.broadcast(tirx.const(self.start, "float32"), lanes)
-
-            emit.either(tirx.all(row >= index(0), row < index(rows.size)), partial(put, read), partial(put, padding))
+            source = emit.bound(plane + row * index(size))
+            to = emit.bound(line * index(pitch))
+            copy_row(self.flat, source, self.copied, to, columns, SourceRow(rows, row, inside=False), self.isa)
 
     def _parts(self, tap: int) -> list[int]:
         """The columns, from a vector's first output on, of the vectors that are read for a tap."""

@@ -1,12 +1,14 @@
-"""Copies of rows of a tensor with zero padding, with strides separated by the remainder of the column.
+"""Copies of rows of a tensor with padding, with strides separated by the remainder of the column.
 
-With masks, what these leave out is the padding.
+Rows are copied in vectors whose masks leave out the padding, by instruction sets that read parts of vectors; else
+number by number, which LLVM makes vectors of where they are side by side.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from tvm import tirx
 from tvm.script.ir_builder import tirx as build
@@ -16,21 +18,27 @@ from heterocc.compiler.lower.cpu.generate.convolution.form import Window
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.masked import mask, masked_vector
 from heterocc.compiler.lower.cpu.generate.places import index
-from heterocc.compiler.lower.cpu.generate.spans import in_vectors
 from heterocc.compiler.lower.cpu.sizes import is_number, larger, smaller
 from heterocc.compiler.lower.kernels.expressions import dtype_of
 
 MANY_PHASES = 4
-"""The limit on phases whose copies have code of their own: LLVM takes seconds for that of a hundred."""
+"""The limit on phases of rows whose copies have code of their own: LLVM takes seconds for that of a hundred."""
+
+MOST_WRITTEN = 16
+"""The most vectors of a row that are written one by one, so that only those at its ends have masks."""
 
 
 @dataclass(frozen=True, slots=True)
 class CopiedRow:
-    """A copied row of `pitch` numbers, with the window along it; the copies of its phases are `plane` apart."""
+    """A copied row of `pitch` numbers, with the window along it; the copies of its phases are `plane` apart.
+
+    The `padding` has one value.
+    """
 
     window: Window
     pitch: int
     plane: int
+    padding: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,163 +50,84 @@ class SourceRow:
     inside: bool
 
 
-def padded_row(
+def takes_vectors(stride: int, isa: Isa, dtype: str = "float32") -> bool:
+    """Whether columns by a stride are copied in vectors: fewer shuffles than numbers."""
+    return isa.reads_parts and dtype == "float32" and stride <= max(2, isa.lanes // 2)
+
+
+def copy_row(
     flat: tirx.Buffer,
     source: tirx.Expr,
     copied: tirx.Buffer,
     to: tirx.Expr,
     columns: CopiedRow,
     row: SourceRow,
-    lanes: int,
+    isa: Isa,
 ) -> None:
-    """Copy the row that begins at `source` to `to`; a row outside the tensor is zeros."""
-    window, pitch, plane = columns.window, columns.pitch, columns.plane
+    """Copy the row that begins at `source` to `to`; a row outside the tensor is padding.
 
-    def take() -> None:
-        if len(window.phases) > MANY_PHASES and not takes_vectors(window.stride, lanes):
-            _take_numbers(flat, source, copied, to, columns)
-            return
-        for place, phase in enumerate(window.phases):
-            here = to + index(place * plane)
-            first, end = _inside(window, pitch, phase)
-            _clear(copied, here, first)
-            _clear(copied, here + index(end), pitch - end)
-            _take(flat, source, copied, here, (window, pitch, phase), lanes)
-
-    def clear() -> None:
-        with emit.loop(len(window.phases)) as place:
-            _clear(copied, to + place * index(plane), pitch)
-
-    _if_inside(row, take, clear)
-
-
-def takes_masked_rows(window: Window, isa: Isa) -> bool:
-    """Whether `masked_row` copies the rows of a window: of a length that is known only at run time."""
-    return isa.reads_parts and not is_number(window.size) and takes_vectors(window.stride, isa.lanes)
-
-
-def masked_row(
-    flat: tirx.Buffer,
-    source: tirx.Expr,
-    copied: tirx.Buffer,
-    to: tirx.Expr,
-    columns: CopiedRow,
-    row: SourceRow,
-    lanes: int,
-) -> None:
-    """As `padded_row`, by vectors that are loaded by masks: for instruction sets that have these.
-
-    The last vector of each phase writes up to `lanes` - 1 numbers beyond the copied row. What is beyond may be the next
-    phase, which is written again: the last vectors are written first.
+    In vectors, the last one of each phase writes up to `lanes` - 1 numbers beyond the copied row. What is beyond may be
+    the next phase, which is written again: the last vectors are written first.
     """
+    window, places = columns.window, (source, copied, to, columns)
+    if takes_vectors(window.stride, isa, dtype_of(copied)):
+        inside, outside = (partial(_vectors, read, *places, isa.lanes) for read in (flat, None))
+    else:
+        inside, outside = partial(_numbers, flat, *places), partial(_clear, copied, to, columns)
+    if row.inside:
+        inside()
+    else:
+        emit.either(tirx.all(row.number >= index(0), row.number < index(row.window.size)), inside, outside)
+
+
+def _clear(copied: tirx.Buffer, to: tirx.Expr, columns: CopiedRow) -> None:
+    """Put the padding in place of a row."""
+    with emit.loop(len(columns.window.phases)) as place:
+        _pad(copied, to + place * index(columns.plane), columns.pitch, columns.padding)
+
+
+def _vectors(
+    flat: tirx.Buffer | None, source: tirx.Expr, copied: tirx.Buffer, to: tirx.Expr, columns: CopiedRow, lanes: int
+) -> None:
+    """Copy all phases of a row, or the padding if there is no `flat`."""
     window, pitch, plane = columns.window, columns.pitch, columns.plane
     vectors = -(-pitch // lanes)
 
     def loaded(first: tirx.Expr | int) -> tirx.Expr:
-        if isinstance(first, int):
-            if 0 <= first <= window.size - lanes:
-                return emit.vector(flat, source + index(first), lanes)
-            if not -lanes < first < window.size:
-                return emit.zeros(lanes, dtype_of(copied))
-            first = index(first)
-        return masked_vector(flat, source + first, lanes, mask(first, lanes, window.size))
+        outside = isinstance(first, int) and not -lanes < first < window.size
+        if flat is None or outside:
+            return emit.broadcast(tirx.const(columns.padding, "float32"), lanes)
+        place = index(first) if isinstance(first, int) else first
+        if isinstance(first, int) and 0 <= first <= window.size - lanes:
+            return emit.vector(flat, source + place, lanes)
+        kept = mask(place, lanes, window.size)
+        return build.bind(masked_vector(flat, source + place, lanes, kept, columns.padding))
 
-    def put(place: tirx.Expr, parts: Sequence[tirx.Expr]) -> None:
+    def put(place: tirx.Expr, first: tirx.Expr | int) -> None:
+        more = [n * lanes if isinstance(first, int) else index(n * lanes) for n in range(window.stride)]
+        parts = [loaded(first + further) for further in more]
         for number, phase in enumerate(window.phases):
             emit.put(copied, every(parts, window.stride, phase, lanes), to + index(number * plane) + place, lanes)
 
-    def take() -> None:
-        if is_number(window.size) and is_number(pitch):
-            for start in reversed(range(0, pitch, lanes)):
-                first = start * window.stride - window.before
-                put(index(start), [build.bind(loaded(first + n * lanes)) for n in range(window.stride)])
-            return
-        with emit.loop(vectors) as number:
-            place = (index(vectors - 1) - number) * index(lanes)
-            begin = emit.bound(place * index(window.stride) - index(window.before))
-            put(place, [build.bind(loaded(begin + index(n * lanes))) for n in range(window.stride)])
-
-    def clear() -> None:
-        with emit.loop(vectors) as number:
-            put((index(vectors - 1) - number) * index(lanes), [emit.zeros(lanes, dtype_of(copied))] * window.stride)
-
-    _if_inside(row, take, clear)
-
-
-def _if_inside(row: SourceRow, take: Callable[[], None], otherwise: Callable[[], None]) -> None:
-    """Write `take` for a row of the tensor, `otherwise` for one outside it."""
-    if row.inside:
-        take()
-    else:
-        there = tirx.all(row.number >= index(0), row.number < index(row.window.size))
-        emit.either(there, take, otherwise)
-
-
-def _inside(window: Window, pitch: int, phase: int) -> tuple[int, int]:
-    """The places of a phase's row that are not zeros: from the first to before the second."""
-    shift = phase - window.before
-    first = max(0, -(shift // window.stride))
-    return first, larger(first, smaller(pitch, -(-(window.size - shift) // window.stride)))
-
-
-def _take(
-    flat: tirx.Buffer,
-    source: tirx.Expr,
-    copied: tirx.Buffer,
-    to: tirx.Expr,
-    columns: tuple[Window, int, int],
-    lanes: int,
-) -> None:
-    """Copy all columns of one phase of a row, with zero padding."""
-    window, pitch, phase = columns
-    first, end = _inside(window, pitch, phase)
-    begin = first * window.stride + phase - window.before
-    count = end - first
-    if is_number(count) and not count:
+    if flat is not None and all(map(is_number, (window.size, window.before, pitch))) and vectors <= MOST_WRITTEN:
+        for start in reversed(range(0, pitch, lanes)):
+            put(index(start), start * window.stride - window.before)
         return
-    source, to = source + index(begin), to + index(first)
-    if window.stride == 1:
-        in_vectors(
-            count,
-            lanes,
-            lambda start, width: emit.put(copied, emit.vector(flat, source + start, width), to + start, width),
-        )
-        return
-    while is_number(count) and lanes > max(4, count):
-        lanes //= 2
-    stride = window.stride
-    # As many vectors as the stride hold one of every so many columns; they have to begin, and to end, inside the row.
-    earlier = max(0, begin + stride * count - window.size) if is_number(count) else 0
-    if is_number(count) and takes_vectors(stride, lanes) and count >= lanes and begin >= earlier:
-        in_vectors(
-            count,
-            lanes,
-            lambda start, width: emit.put(
-                copied,
-                _every(flat, source + start * index(stride) - index(earlier), stride, earlier, width),
-                to + start,
-                width,
-            ),
-        )
-        return
-    with emit.loop(count) as place:
-        build.buffer_store(copied, flat[source + place * index(window.stride)], [to + place])
+    with emit.loop(vectors) as number:
+        place = (index(vectors - 1) - number) * index(lanes)
+        put(place, emit.bound(place * index(window.stride) - index(window.before)))
 
 
-def _take_numbers(
-    flat: tirx.Buffer,
-    source: tirx.Expr,
-    copied: tirx.Buffer,
-    to: tirx.Expr,
-    columns: CopiedRow,
-) -> None:
+def _numbers(flat: tirx.Buffer, source: tirx.Expr, copied: tirx.Buffer, to: tirx.Expr, columns: CopiedRow) -> None:
     """Copy all phases of a row, number by number."""
     window, pitch, plane = columns.window, columns.pitch, columns.plane
     known = is_number(window.size) and is_number(pitch)
 
     def ends(phase: int) -> tuple[int, int | None]:
-        first, end = _inside(window, pitch, phase)
-        return first, end if known else None
+        """The places of a phase's row that are not padding: from the first to before the second, if that is known."""
+        shift = phase - window.before
+        first = larger(0, -(shift // window.stride))
+        return first, larger(first, smaller(pitch, -(-(window.size - shift) // window.stride))) if known else None
 
     for place, phases in window.phases_alike(ends):
         first, end = ends(phases[0])
@@ -211,22 +140,12 @@ def _take_numbers(
                 left = index(window.size + window.before - phases[0] + window.stride - 1)
                 last = tirx.floordiv(left - number * index(phases.step), index(window.stride))
                 stop = emit.bound(tirx.max(index(first), tirx.min(index(pitch), last)))
-            _clear(copied, here, first)
-            _clear(copied, here + stop, index(pitch) - stop if end is None else pitch - end)
+            _pad(copied, here, first, columns.padding)
+            _pad(copied, here + stop, index(pitch) - stop if end is None else pitch - end, columns.padding)
             there = source + index(begin) + number * index(phases.step)
             with emit.loop(stop - index(first) if end is None else end - first) as column:
                 number_there = flat[there + column * index(window.stride)]
                 build.buffer_store(copied, number_there, [here + index(first) + column])
-
-
-def takes_vectors(stride: int, lanes: int) -> bool:
-    """Whether columns by a stride are copied in vectors: fewer shuffles than numbers."""
-    return lanes > 1 and stride <= max(2, lanes // 2)
-
-
-def _every(flat: tirx.Buffer, begin: tirx.Expr, stride: int, first: int, lanes: int) -> tirx.Expr:
-    """Every `stride`th number from `begin` + `first` on."""
-    return every([emit.vector(flat, begin + index(n * lanes), lanes) for n in range(stride)], stride, first, lanes)
 
 
 def every(vectors: Sequence[tirx.Expr], stride: int, first: int, lanes: int) -> tirx.Expr:
@@ -242,7 +161,7 @@ def every(vectors: Sequence[tirx.Expr], stride: int, first: int, lanes: int) -> 
     return taken
 
 
-def _clear(copied: tirx.Buffer, to: tirx.Expr, count: int | tirx.Expr) -> None:
+def _pad(copied: tirx.Buffer, to: tirx.Expr, count: int | tirx.Expr, padding: float) -> None:
     if isinstance(count, tirx.Expr) or not is_number(count) or count:
         with emit.loop(count) as place:
-            build.buffer_store(copied, emit.zeros(1, dtype_of(copied)), [to + place])
+            build.buffer_store(copied, tirx.const(padding, dtype_of(copied)), [to + place])

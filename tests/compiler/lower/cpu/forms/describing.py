@@ -15,12 +15,10 @@ FIELDS = {
     "isa": "lanes",
     "channel_runs": "channels",
     "row_runs": "rows",
-    "row_parts": "rows",
     "tiles": "pixels",
     "pixel_runs": "pixels",
     "vector_runs": "vectors",
     "column_runs": "vectors",
-    "column_parts": "vectors",
     "rows": "lines",
     "chunks": "chunks",
     "blocks": "blocks",
@@ -75,11 +73,10 @@ def _without_spaces(text: str) -> str:
 
 
 def _run_text(run: Any) -> str:
-    """A run of tiles; "!" if each has code of its own. Of the pixels of a part of a row, those of the run alone."""
+    """A run of tiles. Of the pixels of a part of a row, those of the run alone."""
     if isinstance(run, Sequence):
         return _run_text(run[-1]) if run and isinstance(run[-1], Run) else ""
     if not hasattr(run, "count"):
         return ""
-    fixed = "!" if getattr(run, "fixed", False) else ""
     count, size = (str(n) if is_number(n) else "any" for n in (run.count, run.size))
-    return f"{count}*{size}{fixed}"
+    return f"{count}*{size}"

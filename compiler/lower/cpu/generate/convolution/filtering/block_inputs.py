@@ -9,13 +9,7 @@ from heterocc.compiler.lower.cpu.generate.convolution.filtering.filtered import 
 from heterocc.compiler.lower.cpu.generate.convolution.filtering.model import Blocks, choose_blocks
 from heterocc.compiler.lower.cpu.generate.convolution.filtering.transforms import transform_inputs
 from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, Window
-from heterocc.compiler.lower.cpu.generate.convolution.padded import (
-    CopiedRow,
-    SourceRow,
-    masked_row,
-    padded_row,
-    takes_masked_rows,
-)
+from heterocc.compiler.lower.cpu.generate.convolution.padded import CopiedRow, SourceRow, copy_row
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.panels import Panels
@@ -77,7 +71,7 @@ class BlockInputs:
         conv, step_size = self.conv, self.filter.outputs
         lines = step_size * self.blocks.tall + 2
         part = self.across.extent
-        copied = emit.scratch((lines * part + self.narrow) * step_size)
+        copied = emit.scratch((lines * part + self.narrow) * step_size + self.isa.lanes)
         # Vectors of narrow rows of tiles read beyond the copy.
         emit.put(copied, emit.zeros(self.narrow), index(lines * part * step_size), self.narrow)
         flat = arguments.flat(conv.data)
@@ -129,9 +123,8 @@ class BlockInputs:
             fixed = is_number(conv.rows.size) and there is None
             inside = fixed and conv.rows.before == 0 and self._last_row(lines) < conv.rows.size
             to = line * index(self.filter.outputs * part)
-            copy = masked_row if takes_masked_rows(self.across, self.isa) else padded_row
             columns = CopiedRow(self.across, part, part)
-            copy(flat, start, copied, to, columns, SourceRow(conv.rows, row, inside), self.isa.lanes)
+            copy_row(flat, start, copied, to, columns, SourceRow(conv.rows, row, inside), self.isa)
 
     def _last_row(self, lines: int) -> int:
         return self.conv.rows.places - self.rows + lines - 1 - self.conv.rows.before
