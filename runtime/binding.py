@@ -190,7 +190,7 @@ class StatefulBinding:
         if not isinstance(array, np.ndarray) or not array.nbytes or not array.flags.c_contiguous:
             return array
         dtype = array.dtype
-        if dtype.kind == "f":
+        if dtype.kind in "fiu":
             found = cpu_api.appendable(array)
         elif dtype.name == "bfloat16":  # which numpy does not know
             bits = cpu_api.appendable(array.view(np.uint16))

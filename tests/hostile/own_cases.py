@@ -184,6 +184,28 @@ OWN: list[Case] = [
         kv_num_heads=1,
         **MICROSOFT,
     ),
+    *(
+        case(
+            "GroupQueryAttention",
+            draw(2, 1, 16),
+            draw(2, 1, 8),
+            draw(2, 1, 8),
+            *(draw(2, 1, 5, bits, dtype=dtype, low=0, high=100, seed=seed) for seed in (0, 1)),
+            np.array([5, 3], np.int32),
+            np.array(6, np.int32),
+            *[None] * 5,
+            constant(draw(*scales)),
+            constant(draw(*scales)),
+            outputs=3,
+            num_heads=2,
+            kv_num_heads=1,
+            kv_cache_bit_width=bits,
+            k_quant_type=kind,
+            v_quant_type=kind,
+            **MICROSOFT,
+        )
+        for bits, dtype, kind, scales in ((8, np.int8, "PER_CHANNEL", (1, 1, 1, 8)), (4, np.uint8, "PER_TENSOR", (1,)))
+    ),
     case("RotaryEmbedding", draw(2, 2, 3, 8), np.array([[0, 1, 2], [1, 2, 3]]), draw(6, 4), draw(6, 4), **MICROSOFT),
     case("RotaryEmbedding", draw(2, 3, 16), np.array([2]), draw(6, 4), draw(6, 4), num_heads=2, **MICROSOFT),
     case("ExpandDims", ROWS, constant(-2, np.int32), **MICROSOFT),

@@ -125,7 +125,7 @@ def narrow(bb: relax.BlockBuilder, value: relax.Expr, dtype: str) -> relax.Expr:
 
 @dataclass(frozen=True, eq=False)
 class Conversion:
-    """The conversion of a tensor from a type of 16 bits to float32, or the other way."""
+    """The conversion of a tensor from a type of 16 bits to float32, or the other way, or from int8 to float32."""
 
     source: relax.Var
     widens: bool
@@ -140,8 +140,9 @@ def conversion(mod: tvm.IRModule, value: relax.Expr) -> Conversion | None:
         return None if widens is None else _of_tensor(arguments_of(value)[0], bool(widens))
     if getattr(value.op, "name", "") != "relax.astype":
         return None
-    kinds = [dtype_of(value.args[0]), str(value.attrs.dtype)]
-    return _of_tensor(value.args[0], kinds[1] == "float32") if sorted(kinds) == ["float16", "float32"] else None
+    given, made = dtype_of(value.args[0]), str(value.attrs.dtype)
+    known = [("float16", "float32"), ("float32", "float16"), ("int8", "float32")]
+    return _of_tensor(value.args[0], made == "float32") if (given, made) in known else None
 
 
 def _of_tensor(source: relax.Expr, widens: bool) -> Conversion | None:

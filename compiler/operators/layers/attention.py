@@ -18,6 +18,10 @@ def _times(size: Size | None, count: int) -> Size | None:
     return None if size is None else size * number(count)
 
 
+def _product(sizes: Sequence[Size | None]) -> Size | None:
+    return None if None in sizes else prod((size for size in sizes if size is not None), start=number(1))
+
+
 def _divided(size: Size | None, count: int) -> Size | None:
     return None if size is None or count <= 0 else quotient(size, number(count))
 
@@ -148,7 +152,7 @@ def group_query(needs: Needs) -> None:
     needs.multiple(0, 2, heads if needs.given.has(1) else heads + 2 * key_heads)
     for place in (1, 2):
         needs.shaped(place, [query[0], query[1], _times(size, key_heads)])
-    _cache(needs, (3, 4), [query[0], key_heads, None, size])
+    _cache(needs, (3, 4), [query[0], key_heads, None, _stored(needs.given, size)])
     needs.equal(5, 0, query[0])
     needs.single(6)
     needs.shaped(8, needs.shape(7))
@@ -157,6 +161,12 @@ def group_query(needs: Needs) -> None:
     _scores(needs, 10, [query[0], heads, None, None])
     needs.equal(10, -2, query[1])
     needs.equal(11, 0, heads)
+    for place, side in ((12, "k"), (13, "v")):
+        if needs.given.attribute(f"{side}_quant_type") == b"PER_TENSOR":
+            needs.single(place)
+        elif needs.shape(place):
+            each = _times(size, key_heads)
+            needs.relate(_product(needs.shape(place)), "equal", each, f"the number of scales {needs.name(place)}")
     needs.relate(
         size, "at_least", _times(needs.size(7, 1), 2), f"the size of a head, half of which {needs.name(7)} turns,"
     )
@@ -298,8 +308,13 @@ def _group_query_shapes(given: Given) -> list[Shape] | None:
         angles = tables[0].number
         if angles is not None and total[0].names:
             given.limit(total[0], angles)
-    cache = (query[0], number(key_heads), keys, size)
+    cache = (query[0], number(key_heads), keys, _stored(given, size))
     return [(*query[:2], _times(size, heads)), cache, cache]
+
+
+def _stored(given: Given, size: Size | None) -> Size | None:
+    """The last dimension of a cache of GroupQueryAttention: integers of 4 bits are two in a byte."""
+    return _divided(size, 2) if given.attribute("kv_cache_bit_width", 0) == 4 else size
 
 
 def _multi_head_shapes(given: Given) -> list[Shape] | None:

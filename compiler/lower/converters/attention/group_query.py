@@ -17,6 +17,7 @@ from heterocc.compiler.lower.converters.attention.attention_operators import (
     padded,
 )
 from heterocc.compiler.lower.converters.attention.fused import numbers, parts, refuse, rotated, scale
+from heterocc.compiler.lower.converters.attention.quantised_cache import QuantisedCache
 from heterocc.compiler.lower.converters.attention.window_cache import (
     checked_window,
     kept_rows,
@@ -57,12 +58,16 @@ def group_query_attention(
     positions: relax.Expr | None = None,
     added: relax.Expr | None = None,
     sinks: relax.Expr | None = None,
+    key_scale: relax.Expr | None = None,
+    value_scale: relax.Expr | None = None,
     *rest: relax.Expr | None,
 ) -> list[relax.Expr]:
     """Causal attention with a cache, whose valid length may differ from sample to sample."""
-    refuse(ctx, "qk_output", "kv_cache_bit_width")
+    refuse(ctx, "qk_output")
     if any(v is not None for v in rest) or ctx.outputs > 3 or not is_float(query):
-        raise NotImplementedError("quantised caches and the output of scores are not supported")
+        raise NotImplementedError(
+            "norms of queries and keys, padded queries and the output of scores are not supported"
+        )
     window = ctx.attrs.get("local_window_size", -1)
     heads, key_heads = ctx.attrs["num_heads"], ctx.attrs["kv_num_heads"]
     if key is None or value is None:
@@ -71,6 +76,7 @@ def group_query_attention(
     query = heads_apart(ctx, query, heads)
     batch, _, rows, size = dims_of(query)
     key, value = (heads_apart(ctx, v, key_heads, size) for v in (key, value))
+    quantised = QuantisedCache.of(ctx, past_key, size, key_scale, value_scale)
     computed = ctx.part == RESULTS
     lengths = ctx.bb.emit(op.reshape(as_dtype(lengths, "int64"), (batch, 1)))
     slides = bool(ctx.attrs.get("sliding_window_cache", 0))
@@ -101,6 +107,8 @@ def group_query_attention(
             positions = checked_places(_reader_of(ctx, 9), positions, [dims_of(cos)[0]], from_end=False)
         interleaved = bool(ctx.attrs.get("rotary_interleaved", 0))
         query, key = (rotated(ctx, v, cos, sin, positions, interleaved) for v in (query, key))
+    if quantised is not None:
+        key, value = quantised.rounded(ctx, key, quantised.keys), quantised.rounded(ctx, value, quantised.values)
     if past_key is not None or not same((keys,), (rows,)):
         first = ctx.bb.emit(op.reshape(starts, (batch,)))
         key, value = (_present(ctx, p, v, first, keys) for p, v in ((past_key, key), (past_value, value)))
@@ -110,12 +118,20 @@ def group_query_attention(
     if sinks is None and ctx.attrs.get("smooth_softmax", 0):
         sinks = constant(np.zeros(heads, dtype_of(query)))
     softcap = float(ctx.attrs.get("softcap", 0.0))
-    scores = attend(ctx, query, key, value, scale(ctx, size), masking, softcap, sinks=sinks)
+    read = (key, value)
+    if quantised is not None:
+        query, read = (
+            quantised.scaled_queries(ctx, query),
+            tuple(quantised.integers(ctx, v, size) for v in (key, value)),
+        )
+    result = attend(ctx, query, *read, scale(ctx, size), masking, softcap, sinks=sinks).result
+    if quantised is not None:
+        result = quantised.scaled_result(ctx, result)
     if slides:
         key, value = (kept_rows(ctx, joined, before, valid, room) for joined in (key, value))
     if computed and ctx.outputs > 2:  # its length has a name of its own
         value = ctx.bb.emit(op.reshape(value, [as_int64(n) for n in ctx.result(2)]))
-    return [heads_joined(ctx, scores.result), key, value][: ctx.outputs]
+    return [heads_joined(ctx, result), key, value][: ctx.outputs]
 
 
 def _reader_of(ctx: Context, place: int) -> Context:

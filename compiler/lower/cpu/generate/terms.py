@@ -69,10 +69,10 @@ def vector(buffer: tirx.Buffer, start: tirx.Expr, lanes: int) -> tirx.Expr:
 
 
 def as_float(value: tirx.Expr) -> tirx.Expr:
-    """A number or vector as float32, if it is of float16 or bfloat16; the bits of the latter are unsigned integers."""
+    """A number or vector of float16, bfloat16 or int8 as float32; bits of bfloat16 are unsigned integers."""
     dtype, lanes = dtype_of(value), _lanes(value)
     of_all = "" if lanes == 1 else f"x{lanes}"
-    if dtype == f"float16{of_all}":
+    if dtype in (f"float16{of_all}", f"int8{of_all}"):
         return tirx.Cast(f"float32{of_all}", value)
     if dtype == f"uint16{of_all}":
         bits = tirx.Cast(f"uint32{of_all}", value) << broadcast(tirx.const(16, "uint32"), lanes)

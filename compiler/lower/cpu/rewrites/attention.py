@@ -288,7 +288,11 @@ class _Graph(Bindings):
         stored, along, dtype = float_shape(source), float_shape(view), "float32"
         if stored is None or along is None:
             return None
-        join = self.appended.get(source) if isinstance(source, relax.Var) else None
+        narrow = None if room is None else self.widened(source)
+        join = self.appended.get(source if narrow is None else narrow) if isinstance(source, relax.Var) else None
+        if narrow is not None:
+            left.append(source)
+            source, dtype = narrow, dtype_name(narrow.ty)
         if join is not None:
             size = None if room is None else size_of(room)
             wide = None if size is None else in_room(source, join.form.axis, view, along, size)
@@ -296,9 +300,6 @@ class _Graph(Bindings):
                 return None
             along, stored = wide, (*stored[: join.form.axis], size, *stored[join.form.axis + 1 :])
             source, dtype = join.result, join.form.dtype
-        elif room is not None and (narrow := self.widened(source)) is not None:
-            left.append(source)
-            source, dtype = narrow, dtype_name(narrow.ty)
         steps = pitches(along)
         if repeated is not None:
             del steps[-3]  # the axis of copies

@@ -63,7 +63,7 @@ class Bindings:
         return tuple(int(a) % rank for a in axes) if axes is not None else tuple(reversed(range(rank)))
 
     def widened(self, rows: relax.Expr) -> relax.Var | None:
-        """The tensor of 16 bits that is widened to keys or values, for them alone."""
+        """The tensor of 16 or 8 bits that is widened to keys or values, for them alone."""
         if not isinstance(rows, relax.Var) or self.reads[rows] != 1 or rows not in self.value_of:
             return None
         found = conversion(self.function.mod, self.value_of[rows])

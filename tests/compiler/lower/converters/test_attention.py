@@ -121,6 +121,32 @@ def test_group_query_attention_is_as_in_onnx_runtime(
     same(case("GroupQueryAttention", *given, *cache, lengths, total, *places, outputs=3, **attrs))
 
 
+def test_caches_of_few_bits_are_as_in_onnx_runtime() -> None:
+    """Rounded to the nearest, halves to even ones, also of infinity, by a scale of 0, and for no number."""
+    cases = []
+    for bits, kind, size, past in (
+        (8, "TENSOR", 8, 0),
+        (8, "CHANNEL", 32, 9),
+        (4, "TENSOR", 32, 9),
+        (4, "CHANNEL", 8, 0),
+    ):
+        rows = 1 if past else 3
+        dtype, packed, low = (np.int8, size, -128) if bits == 8 else (np.uint8, size // 2, 0)
+        cache = [draw(2, 2, past, packed, dtype=dtype, low=low, high=low + 255, seed=n) for n in (3, 4)]
+        scales = [abs(draw(*(1,) if kind == "TENSOR" else (1, 2, 1, size), seed=n)) / bits for n in (5, 6)]
+        if kind == "CHANNEL":
+            scales[0].flat[-1] = 0
+        new = [draw(2, rows, 2 * size, seed=n) for n in (7, 8)]
+        new[0][:, :, :5] = [np.inf, -np.inf, 3e38, 1e-30, np.nan]
+        new[1][:, :, :8] = np.arange(-3.5, 4.5, dtype=np.float32) * scales[1].flat[0]
+        last, total = np.full(2, past + rows - 1, np.int32), constant(past + rows, np.int32)
+        attrs: dict[str, Any] = {f"{side}_quant_type": f"PER_{kind}" for side in "kv"}
+        attrs |= {"num_heads": 4, "kv_num_heads": 2, "kv_cache_bit_width": bits, **MICROSOFT}
+        given = [draw(2, rows, 4 * size), *new, *cache, last, total, *[None] * 5, *scales]
+        cases.append(case("GroupQueryAttention", *given, outputs=3, local_window_size=-1 if past else 2, **attrs))
+    same(*cases)
+
+
 @few(4, deadline=None)
 @given(st.integers(1, 3), st.integers(1, 4), st.sampled_from([2, 4, 8]), st.integers(0, 1), st.booleans())
 def test_rotary_embedding_is_as_in_onnx_runtime(

@@ -12,7 +12,7 @@ from typing import Literal
 class Operand:
     """A tensor argument with its strides in elements along each outer loop, row and column.
 
-    Numbers of "float16" and bits of bfloat16, "uint16", are widened where they are read.
+    Numbers of "float16" and "int8", and bits of bfloat16, "uint16", are widened where they are read.
     `repeats`, if not empty, are the numbers of neighbouring places of each outer loop that read the same elements.
     """
 
