@@ -304,6 +304,8 @@ class Operator:
     """The input that has lengths of the items of a batch."""
     settings: bool = False
     """Whether inputs after the first determine shapes, or need to be constant for code."""
+    reads_reals: bool = False
+    """Whether shapes, or whether there is code, may depend on real numbers among its constants: scales, exponents."""
 
     # ---- cost -------------------------------------------------------------------------------------------------------
     flops: float | Flops = 1.0

@@ -20,7 +20,7 @@ from heterocc.artifacts.foreign import pass_foreign
 from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.files.records import toolchain_digest
 from heterocc.compiler.importer.model import ImportedModel
-from heterocc.compiler.importer.symbols.kinds import kind_of
+from heterocc.compiler.importer.symbols.kinds import kind_of, reads_reals
 from heterocc.compiler.lower.backend import Lowering, WholeTrial
 from heterocc.compiler.lower.reasons import reason_of
 from heterocc.compiler.support.cache import Answer, Answers
@@ -43,7 +43,7 @@ _OF_THIS_PROCESS = (ImportError, MemoryError, OSError)
 """Exceptions that another process may not meet: what a trial answers then is not kept on disk."""
 
 _MAX_INTEGERS = 64
-_MAX_FLOATS = 16
+_MAX_REALS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,7 +271,8 @@ class Support:
         """A text that is equal for two nodes exactly if, names aside, a lowering cannot distinguish them.
 
         It contains the operator, opset, attributes, absent inputs, dtypes and shapes, constant inputs, and the values
-        of small constants, because integers such as axes and pads determine the code and large weights do not.
+        of small constants of integers, because axes and pads determine the code and weights do not; those of real
+        numbers only where the operator's record says that they may.
         """
         known = self._signatures.get(node.name)
         if known is None:
@@ -287,12 +288,14 @@ class Support:
         direct = frozenset(proto.input)
         inside = [i for i in node.inputs if i not in direct]
         place = {name: index for index, name in reversed(list(enumerate(proto.input)))}
+        reals = reads_reals(proto)
         for index, name in enumerate([*proto.input, *inside]):
             # An operator on one value twice (x * x) is a case different from two values.
             same = f" ={place[name]}" if place.get(name, index) != index else ""
             # A body refers to captured values by name, so the name is significant.
             captured = f" captured {name}" if index >= len(proto.input) else ""
-            lines.append(f"in {self._value_text(name)}{same}{captured}" if name else "in absent")
+            numbers = self._numbers_text(name, reals=reals or bool(captured))
+            lines.append(f"in {self._value_text(name)}{numbers}{same}{captured}" if name else "in absent")
         lines.extend(f"out {self._value_text(name)}" if name else "out absent" for name in proto.output)
         return "\n".join(lines)
 
@@ -312,13 +315,15 @@ class Support:
             text += "" if elements.some else " none"
         if contents is not None:
             text += f" {[None if size is None else size.text for size in contents.flat]}"
-        if name not in self.model.graph.constants:
-            return text
+        return f"{text} constant" if name in self.model.graph.constants else text
+
+    def _numbers_text(self, name: str, *, reals: bool) -> str:
+        """The elements of a small constant, of one of real numbers only with `reals`; else empty."""
         array = self.model.weights.get(name)
         if array is None:
-            return f"{text} constant"
-        limit = _MAX_FLOATS if array.dtype.kind not in "iub" else _MAX_INTEGERS
-        return f"{text} constant {array.tobytes().hex() if array.size <= limit else ''}"
+            return ""
+        limit = _MAX_INTEGERS if array.dtype.kind in "iub" else _MAX_REALS if reals else 0
+        return f" {array.tobytes().hex()}" if array.size <= limit else ""
 
 
 def _without_names(reason: str | None, node: Node) -> str | None:

@@ -8,11 +8,21 @@ from typing import Any
 import numpy as np
 import onnx
 
+from heterocc.compiler.operators.table import of_node
 from heterocc.compiler.symbolic.contents import MOST_ELEMENTS
 from heterocc.passes.graph import Value
 
 _LARGEST = 1024
 """The bytes of attributes, and the number of inputs and outputs, of the largest nodes that have a kind."""
+
+
+def reads_reals(node: onnx.NodeProto) -> bool:
+    """Whether shapes, or whether a device has code, may depend on real numbers among a node's constants.
+
+    Those of other operators are numbers that code computes with, like any weights: biases, scales of quantisation.
+    """
+    operator = of_node(node)
+    return operator.reads_reals or operator.convert is not None
 
 
 def kind_of(
@@ -24,20 +34,21 @@ def kind_of(
     """What rules see of a node, whose results they give names of their own; None for a large one.
 
     Contents are those of one kind only if they are the same objects, which are to be kept, or of equal small constants.
-    Rules do not read the elements of larger constants.
+    Rules do not read the elements of larger constants, and real numbers only where a shape may follow from them.
     """
     attributes = tuple([a.SerializeToString(deterministic=True) for a in node.attribute])
     inputs, outputs = node.input[:], node.output[:]
     if len(inputs) + len(outputs) + sum(map(len, attributes)) > _LARGEST:
         return None
     given: list[Hashable] = [node.op_type, node.domain, attributes]
+    reals = reads_reals(node) or any(name in known for known in contents for name in inputs)
     for name in inputs:
         value = values.get(name) if name else None
         if value is None:
             given.append(bool(name))
             continue
         array, elements = constants.get(name), [known.get(name) for known in contents]
-        if array is not None and array.size <= MOST_ELEMENTS and array.dtype.kind != "O":
+        if array is not None and array.size <= MOST_ELEMENTS and (array.dtype.kind in "iub" or reals):
             known = tuple([found is None for found in elements])
             given.append((value.dtype, value.shape, known, array.tobytes()))
         else:

@@ -197,6 +197,7 @@ OPERATORS = (
         choice=0,
         indices=0,
         settings=True,
+        reads_reals=True,
         flops=0,
     ),
     Operator("Trilu", needs=running, settings=True, flops=0),

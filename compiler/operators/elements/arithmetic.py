@@ -157,7 +157,7 @@ OPERATORS = (
     _combining(
         "Mod", length="largest", contents=modulo_contents, integers_differ=True, choice=0, intervals={1: DENOMINATOR}
     ),
-    _combining("Pow", intervals={0: _powered}, magnitude="risen", float32_results=RANGE, flops=10),
+    _combining("Pow", intervals={0: _powered}, magnitude="risen", float32_results=RANGE, reads_reals=True, flops=10),
     _combining("Where", length="largest", contents=_where_contents, moves=range(1, 3)),
     _combining("Min", alone=True, length="largest", contents=least_contents, magnitude="kept", flops=_for_each_input),
     _combining("Max", alone=True, length="largest", contents=fold(larger), magnitude="kept", flops=_for_each_input),

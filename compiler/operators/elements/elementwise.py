@@ -91,7 +91,15 @@ OPERATORS = (
     _unary("Not", contents=by_element(lambda a: None if a.number is None else number(int(not a.number)))),
     Operator("Clip", contents=_clip_contents, needs=limited, between=True),
     Operator(
-        "Dropout", needs=limited, training=2, scalars=(1, 2), between=True, settings=True, flops=0, unread="ratio seed"
+        "Dropout",
+        needs=limited,
+        training=2,
+        scalars=(1, 2),
+        between=True,
+        settings=True,
+        reads_reals=True,
+        flops=0,
+        unread="ratio seed",
     ),
     _unary(
         "Cast",

@@ -106,6 +106,7 @@ OPERATORS = (
         needs=numbered,
         scalars=range(3),
         settings=True,
+        reads_reals=True,
         float32_results=COUNTS,
         flops=0,
         unread="stash_type",

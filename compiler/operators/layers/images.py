@@ -113,8 +113,17 @@ _RESIZING = (
 )
 
 OPERATORS = (
-    Operator("Resize", shapes=_resize_shapes, needs=resize, rank_from=(2, 3), settings=True, flops=7, unread=_RESIZING),
-    Operator("Upsample", needs=resize, settings=True, flops=7),
+    Operator(
+        "Resize",
+        shapes=_resize_shapes,
+        needs=resize,
+        rank_from=(2, 3),
+        settings=True,
+        reads_reals=True,
+        flops=7,
+        unread=_RESIZING,
+    ),
+    Operator("Upsample", needs=resize, settings=True, reads_reals=True, flops=7),
     Operator("GridSample", needs=grid_sample, float32_inputs=COORDINATES),
     Operator("GridSample", MICROSOFT, renamed=Renamed("result = GridSample (x, grid)", ("x", "grid"), since=16)),
     Operator("AffineGrid", shapes=grid_shapes, sized=True, needs=affine_grid, float32_inputs=COORDINATES),
