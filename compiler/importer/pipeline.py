@@ -28,7 +28,7 @@ from heterocc.compiler.importer.draft.draft import (
     to_tensor,
     value_table,
 )
-from heterocc.compiler.importer.draft.names import Namer, rename_nodes, rename_values
+from heterocc.compiler.importer.draft.names import Namer, keep_values, rename_nodes, rename_values
 from heterocc.compiler.importer.estimates.runs import Work, work_of
 from heterocc.compiler.importer.estimates.work import Budget
 from heterocc.compiler.importer.folding.conv_fusion import fuse
@@ -202,16 +202,20 @@ def _samples(model: ImportedModel, proposals: Proposals) -> Mapping[str, tuple[i
 
 
 _LOOPS = (
-    Step("write-scans", lambda w: write_scans(w.draft, w.values, w.namer)),
-    Step("hoist-products", lambda w: hoist_products(w.draft, w.values, w.namer)),
+    Step("write-scans", lambda w: write_scans(w.draft, w.values, w.namer), lambda o: o.control == "loop"),
+    Step("hoist-products", lambda w: hoist_products(w.draft, w.values, w.namer), lambda o: o.control == "scan"),
 )
 REWRITES = (
-    Step("expand-standard", lambda w: expand_standard(w.draft, w.namer, w.where)),
-    Step("open-sequences", lambda w: open_sequences(w.draft, w.values, w.namer)),
-    Step("write-ranges", lambda w: write_ranges(w.draft, w.values, w.namer)),
-    Step("fuse-convolutions", lambda w: fuse(w.draft)),
-    Step("fuse-pads", lambda w: fuse_pads(w.draft)),
-    Step("take-out-kept", lambda w: take_out_kept(w.draft, w.values, w.namer)),
+    Step("expand-standard", lambda w: expand_standard(w.draft, w.namer, w.where), lambda o: o.expanded or o.stricter),
+    Step(
+        "open-sequences",
+        lambda w: open_sequences(w.draft, w.values, w.namer),
+        lambda o: o.opens is not None and not o.copies,
+    ),
+    Step("write-ranges", lambda w: write_ranges(w.draft, w.values, w.namer), lambda o: o.fills),
+    Step("fuse-convolutions", lambda w: fuse(w.draft), lambda o: o.window == "product"),
+    Step("fuse-pads", lambda w: fuse_pads(w.draft), lambda o: o.window),
+    Step("take-out-kept", lambda w: take_out_kept(w.draft, w.values, w.namer), lambda o: o.control in ("loop", "scan")),
     *_LOOPS,
 )
 """The steps that write nodes differently. A new one is added here."""
@@ -307,8 +311,10 @@ def _rename(draft: Draft) -> tuple[dict[str, str], Namer]:
     """
     namer = Namer()
     ends = [i.name for i in (*draft.graph.input, *draft.graph.output)]
-    values = {name: namer.give(name, "v") for name in dict.fromkeys((*ends, *draft.weights))}
-    rename_values(draft.graph, values, lambda name: namer.give(name, "v"))
+    values = {name: name for name in dict.fromkeys((*ends, *draft.weights))}
+    if not keep_values(draft.graph, values, namer):
+        values = {name: namer.give(name, "v") for name in values}
+        rename_values(draft.graph, values, lambda name: namer.give(name, "v"))
     nodes = rename_nodes(draft.graph, namer)
     draft.weights = {values[name]: array for name, array in draft.weights.items()}
     draft.defaults = {values[name]: array for name, array in draft.defaults.items()}
@@ -389,13 +395,14 @@ def _loose_nodes(draft: Draft, values: Mapping[str, Value], where: str, sources:
     Raises InvalidGraphError if ONNX Runtime finds the model invalid without them too, or if its check would need too
     much memory.
     """
-    proto = draft.to_proto()
-    require_few(proto.graph, where)
+    require_few(draft.graph, where, draft.weights)
     compute = not draft.budget.spent
-    few = representatives(proto, values, draft.weights)
-    if few is None or objection(few, compute=compute) is not None:
-        few = None
-    reason = objection(proto, compute=compute) if few is None else None
+    few = representatives(draft, values)
+    is_valid = few is not None and objection(few, compute=compute) is None
+    if is_valid and not (draft.symbols is not None and draft.symbols.failed):
+        return frozenset()
+    proto = draft.to_proto()
+    reason = None if is_valid else objection(proto, compute=compute)
     if reason is None:
         _require_no_failed_rules(draft, proto, where, compute=compute)
         return frozenset()

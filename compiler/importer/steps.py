@@ -6,9 +6,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from heterocc.artifacts.errors import InternalError
-from heterocc.compiler.importer.draft.draft import Draft
+from heterocc.compiler.importer.draft.draft import Draft, graphs_of
 from heterocc.compiler.importer.draft.names import Namer
 from heterocc.compiler.importer.folding.simplify import simplify
+from heterocc.compiler.operators.record import Operator
+from heterocc.compiler.operators.table import named
 from heterocc.passes.graph import Value
 
 _MOST_CHANGES = 10_000
@@ -39,7 +41,8 @@ class Rewriting:
         """
         steps = tuple(steps)
         for _ in range(_MOST_CHANGES):
-            step = next((step for step in steps if step.run(self)), None)
+            used = self._operators()
+            step = next((step for step in steps if any(map(step.concerns, used)) and step.run(self)), None)
             if step is None:
                 return
             self.applied.append(step.name)
@@ -51,10 +54,23 @@ class Rewriting:
             hint="a heterocc bug; please report it with the model",
         )
 
+    def _operators(self) -> list[Operator]:
+        """The operators of the graph and its bodies."""
+        nodes = (node for graph in graphs_of(self.draft.graph) for node in graph.node)
+        return [named(name, domain) for domain, name in {(node.domain, node.op_type) for node in nodes}]
+
+
+def _any(_operator: Operator) -> bool:
+    return True
+
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A change of a draft, if there is something to change: `run` returns whether there was."""
+    """A change of a draft, if there is something to change: `run` returns whether there was.
+
+    There is not unless the graph or a body has an operator that it `concerns`.
+    """
 
     name: str
     run: Callable[[Rewriting], bool]
+    concerns: Callable[[Operator], object] = _any

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Literal
 
 import onnx
@@ -33,6 +33,7 @@ _RESERVED = frozenset(
 
 
 _PLAIN = re.compile("[A-Za-z][0-9A-Za-z]*(?:_[0-9A-Za-z]+)*")
+_ALL_PLAIN = re.compile(rf"{_PLAIN.pattern}(?:\n{_PLAIN.pattern})*")
 _LETTER = re.compile("[A-Za-z]")
 _OTHERS = re.compile(r"[^0-9A-Za-z]+")
 
@@ -43,6 +44,17 @@ class Namer:
     def __init__(self) -> None:
         self._taken: dict[Kind, set[str]] = {"n": set(), "v": set()}
         self._last: dict[tuple[Kind, str], int] = {}
+
+    def keep(self, names: Collection[str], kind: Kind) -> bool:
+        """Take all names as they are if each is an identifier that `give` would return, in any order."""
+        text = "\n".join(names)
+        lower = text.lower().split("\n")
+        taken = self._taken[kind]
+        fits = _ALL_PLAIN.fullmatch(text) and max(map(len, lower)) <= MAX_LENGTH
+        if not fits or len(set(lower)) < len(names) or not (taken.isdisjoint(lower) and _RESERVED.isdisjoint(lower)):
+            return False
+        taken.update(lower)
+        return True
 
     def give(self, original: str, kind: Kind) -> str:
         """A new identifier that resembles `original`, at most 60 characters long."""
@@ -70,6 +82,21 @@ class Namer:
         self._last[kind, lower] = count
         taken.add(name.lower())
         return name
+
+
+def keep_values(graph: onnx.GraphProto, names: dict[str, str], namer: Namer) -> bool:
+    """Keep the names of all values if `rename_values` would; it need not look at each of them then.
+
+    Those of values that the graph writes or reads are added to `names`; types of values that do not exist are dropped.
+    """
+    if any(bodies(node) for node in graph.node):
+        return False
+    found = {name for node in graph.node for name in (*node.input[:], *node.output[:])}.union(names) - {""}
+    if not namer.keep(found, "v"):
+        return False
+    names.update(zip(found, found, strict=True))
+    keep(graph.value_info, lambda info: info.name in names)
+    return True
 
 
 def rename_values(graph: onnx.GraphProto, names: dict[str, str], give: Callable[[str], str]) -> None:
@@ -105,6 +132,9 @@ def rename_values(graph: onnx.GraphProto, names: dict[str, str], give: Callable[
 def rename_nodes(graph: onnx.GraphProto, namer: Namer) -> dict[str, str]:
     """Rename the nodes of a graph and its bodies, unique over all of them; returns the new names by the old ones."""
     nodes: dict[str, str] = {}
+    flat = [node.name for node in graph.node if not bodies(node)]
+    if len(flat) == len(graph.node) and namer.keep(flat, "n"):
+        return dict(zip(flat, flat, strict=True))
     for node in graph.node:
         old = node.name
         # A number is not descriptive: `24` becomes `Conv_24`, like nodes without a name.

@@ -7,13 +7,14 @@ number of elements follows from the nodes alone. A few dozen nodes that double a
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
+import numpy as np
 import onnx
 
 from heterocc.artifacts.errors import InvalidGraphError
 from heterocc.compiler.importer.draft.constants import is_constant
-from heterocc.compiler.importer.draft.draft import bodies
+from heterocc.compiler.importer.draft.draft import INLINE_BYTES, bodies
 from heterocc.compiler.operators.record import LENGTHS
 from heterocc.compiler.operators.table import named, of_node
 
@@ -37,14 +38,18 @@ def listed_by_onnx(graph: onnx.GraphProto) -> int:
     return _listed(graph, {}, typed=True)
 
 
-def require_few(graph: onnx.GraphProto, where: str, *, in_bodies: bool = False) -> None:
+def require_few(
+    graph: onnx.GraphProto, where: str, constants: Mapping[str, np.ndarray] | None = None, *, in_bodies: bool = False
+) -> None:
     """Raise InvalidGraphError if more than MAX_LISTED elements would be listed; `in_bodies` counts only bodies.
 
-    ONNX always propagates data inside bodies, even if this is disabled.
+    `constants` are those beside the graph. ONNX always propagates data inside bodies, even if this is disabled.
     """
     if in_bodies and not any(bodies(node) for node in graph.node):
         return
-    count = _listed(graph, {}, own=not in_bodies, typed=in_bodies)
+    held = (constants or {}).items()
+    known = {n: a.size for n, a in held if a.nbytes <= INLINE_BYTES and a.dtype in (np.int32, np.int64)}
+    count = _listed(graph, known, own=not in_bodies, typed=in_bodies)
     if count > MAX_LISTED:
         raise InvalidGraphError(
             f"shapes are computed by integer vectors of {count} elements in all, each of which shape inference lists",

@@ -30,7 +30,7 @@ _OLDEST = 13
 
 def open_sequences(draft: Draft, values: Mapping[str, Value], namer: Namer) -> bool:
     """Let nodes read the elements of sequences and optional values that are known; return whether any did."""
-    if draft.opset < _OLDEST or not _has_rules(draft.graph.node):
+    if draft.opset < _OLDEST:
         return False
     writer = Writer(draft, values, namer)
     copy = onnx.GraphProto(node=draft.graph.node)

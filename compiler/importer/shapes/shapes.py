@@ -18,6 +18,7 @@ from heterocc.compiler.importer.draft.draft import (
     describable,
     keep,
     nodes_of,
+    np_type,
     value_of,
     value_table,
 )
@@ -25,6 +26,7 @@ from heterocc.compiler.importer.draft.names import unused
 from heterocc.compiler.importer.onnx_tools.checker import condense
 from heterocc.compiler.importer.onnx_tools.infer import infer_onnx
 from heterocc.compiler.importer.onnx_tools.onnx_runtime import output_types
+from heterocc.compiler.importer.onnx_tools.representatives import representatives
 from heterocc.compiler.importer.shapes.expressions import size_of, word_for
 from heterocc.compiler.importer.shapes.misjudged import misjudged
 from heterocc.compiler.importer.shapes.named import (
@@ -226,12 +228,15 @@ def _infer(draft: Draft, where: str) -> dict[str, Value]:
     except (shape_inference.InferenceError, ValueError) as error:
         pass_foreign(error)
         raise InvalidGraphError(f"types or shapes do not fit: {condense(str(error))}", where=where) from error
-    known = {i.name: i for i in (*draft.graph.value_info, *draft.graph.output)}
-    for name, (kind, dims) in _runtime_types(draft).items():
-        if name not in known:
-            known[name] = draft.graph.value_info.add(name=name)
-        _merge_type(known[name], kind, dims)
     table = value_table(draft.graph, draft.weights)
+    types = _runtime_types(draft, table)
+    if types:
+        known = {i.name: i for i in (*draft.graph.value_info, *draft.graph.output)}
+        for name, (kind, dims) in types.items():
+            if name not in known:
+                known[name] = draft.graph.value_info.add(name=name)
+            _merge_type(known[name], kind, dims)
+        table = value_table(draft.graph, draft.weights)
     symbols = draft.symbols or Symbols(())
     wrong = misjudged(draft.graph.node, lambda name: symbols.shape_of(table.get(name)), draft.opset)
     if draft.symbols is None and not wrong and not any(node.domain == ML for node in draft.graph.node):
@@ -308,16 +313,39 @@ def forget_inferred(body: onnx.GraphProto) -> None:
         _forget_shape(output)
 
 
-def _runtime_types(draft: Draft) -> dict[str, tuple[str, list[int | None] | None]]:
+_RuntimeTypes = dict[str, tuple[str, list[int | None] | None]]
+
+
+def _runtime_types(draft: Draft, table: Mapping[str, Value]) -> _RuntimeTypes:
+    """Types of node outputs as ONNX Runtime infers them, where they may differ from those in the table.
+
+    If all shapes are known and one node of each kind has the types in the table, all nodes have.
+    """
+    if all(value.is_static for value in table.values()):
+        few = representatives(draft, table)
+        found = {} if few is None else _inferred_by_runtime(few)
+        if found and all(_is_same(table[name], *kind) for name, kind in found.items()):
+            return {}
+    return _inferred_by_runtime(draft.to_proto())
+
+
+def _is_same(value: Value, kind: str, dims: list[int | None] | None) -> bool:
+    return np_type(value.dtype) == _element_type(kind) and list(value.shape or ()) == (dims or [])
+
+
+def _element_type(kind: str) -> int:
+    return int(onnx.TensorProto.DataType.Value(kind.removeprefix("tensor(").removesuffix(")").upper()))
+
+
+def _inferred_by_runtime(proto: onnx.ModelProto) -> _RuntimeTypes:
     """Tensor types and shapes of node outputs, inferred by ONNX Runtime; empty if it refuses the model.
 
     The shape is None if ONNX Runtime lists no dimensions, which means a scalar or an unknown rank.
     """
-    proto = draft.to_proto()
     del proto.graph.value_info[:]
-    listed = {o.name for o in proto.graph.output}
-    written = [o for n in proto.graph.node for o in n.output[:] if o]
-    proto.graph.output.extend(onnx.ValueInfoProto(name=o) for o in written if o not in listed)
+    del proto.graph.output[:]
+    written = (o for n in proto.graph.node for o in n.output[:] if o)
+    proto.graph.output.extend(onnx.ValueInfoProto(name=o) for o in written)
     try:
         found = output_types(proto)
     except Exception as error:  # it also refuses operators that it does not know, and branches that are never taken
@@ -334,7 +362,7 @@ def _merge_type(info: onnx.ValueInfoProto, kind: str, dims: list[int | None] | N
     """Merge ONNX Runtime's type and dimensions into ONNX's; known dimensions of ONNX Runtime have precedence."""
     tensor = info.type.tensor_type
     if not tensor.elem_type:
-        tensor.elem_type = onnx.TensorProto.DataType.Value(kind.removeprefix("tensor(").removesuffix(")").upper())
+        tensor.elem_type = _element_type(kind)
     if dims is None:
         return
     shape = value_of(info).shape

@@ -41,13 +41,14 @@ def kind_of(
     if len(inputs) + len(outputs) + sum(map(len, attributes)) > _LARGEST:
         return None
     given: list[Hashable] = [node.op_type, node.domain, attributes]
-    reals = reads_reals(node) or any(name in known for known in contents for name in inputs)
+    reals = any(name in known for known in contents for name in inputs) or reads_reals(node)
     for name in inputs:
         value = values.get(name) if name else None
         if value is None:
             given.append(bool(name))
             continue
-        array, elements = constants.get(name), [known.get(name) for known in contents]
+        array = constants.get(name)
+        elements = [known.get(name) for known in contents] if contents else ()
         if array is not None and array.size <= MOST_ELEMENTS and (array.dtype.kind in "iub" or reals):
             known = tuple([found is None for found in elements])
             given.append((value.dtype, value.shape, known, array.tobytes()))

@@ -57,3 +57,13 @@ def test_steps_that_undo_each_other_are_named_in_the_error(monkeypatch: pytest.M
     with pytest.raises(InternalError, match="after 10 changes, undo and write still find") as error:
         work.settle(pair)
     assert error.value.code == "HC902"
+
+
+def test_a_step_is_not_run_for_a_model_without_an_operator_that_it_concerns() -> None:
+    work, ran = rewriting(), list[str]()
+    steps_ = [
+        Step(name, lambda _, name=name: bool(ran.append(name)), lambda o, name=name: o.name == name)
+        for name in ("Relu", "Conv")
+    ]  # type: ignore[misc,func-returns-value]
+    work.settle(steps_)
+    assert ran == ["Relu"]

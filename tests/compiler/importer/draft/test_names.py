@@ -2,9 +2,11 @@
 
 from pathlib import Path
 
+import pytest
 from onnx import helper
 
 from heterocc.compiler import import_model
+from heterocc.compiler.importer.draft.names import Namer
 from tests.compiler.small import save
 
 
@@ -34,3 +36,11 @@ def test_such_names_do_not_clash_with_given_ones_and_are_the_same_every_time(tmp
     assert [name for name, _ in names_of(tmp_path / "m.onnx", given)] == found
     unnamed = [name for name, _ in names_of(tmp_path / "n.onnx", ["", "Relu_0"])]
     assert len(set(unnamed)) == 2 and "Relu_0" in unnamed
+
+
+@pytest.mark.parametrize("names", [["x", "y_2", "Conv_10"], ["a", "A"], ["if"], ["a__b"], ["v" * 61], ["1"], [""], []])
+def test_names_are_kept_together_exactly_if_each_would_be_kept_alone(names: list[str]) -> None:
+    kept, alone = Namer(), Namer()
+    assert kept.keep(names, "v") == bool(names and [alone.give(name, "v") for name in names] == names)
+    if names[:1] == ["x"]:
+        assert kept.give("X", "v") == alone.give("X", "v") == "X_2"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -11,14 +12,15 @@ from onnx import helper
 
 from heterocc.artifacts.errors import InvalidGraphError
 from heterocc.compiler.importer import pipeline
-from heterocc.compiler.importer.onnx_tools.onnx_runtime import objection
+from heterocc.compiler.importer.onnx_tools.onnx_runtime import objection, output_types
 from heterocc.compiler.importer.pipeline import import_model
+from heterocc.compiler.importer.shapes import shapes
 from tests.compiler.small import save
 
 WEIGHT = {"w": np.eye(4, dtype=np.float32)}
 
 
-def chain(path: Path, kinds: list[str], *, end: list[onnx.NodeProto]) -> Path:
+def chain(path: Path, kinds: list[str], *, end: list[onnx.NodeProto], rows: int | str = 2) -> Path:
     """2,100 nodes of some operators, each on the result of the one before; `end` reads `last`."""
     nodes = []
     for index in range(2100):
@@ -26,7 +28,7 @@ def chain(path: Path, kinds: list[str], *, end: list[onnx.NodeProto]) -> Path:
         name = "last" if index == 2099 else f"v{index}"
         read = ["x" if index == 0 else f"v{index - 1}", *(["w"] if kind == "MatMul" else [])]
         nodes.append(helper.make_node(kind, read, [name], name=f"n{index}"))
-    return save(path, [*nodes, *end], {"x": [2, 4]}, {"y": [2, 4]}, WEIGHT)
+    return save(path, [*nodes, *end], {"x": [rows, 4]}, {"y": [rows, 4]}, WEIGHT)
 
 
 @pytest.fixture
@@ -58,3 +60,21 @@ def test_a_node_that_onnx_runtime_refuses_is_found_among_many(tmp_path: Path, as
     with pytest.raises(InvalidGraphError, match=r"Sigmoid|bad"):
         import_model(chain(tmp_path / "m.onnx", ["MatMul", "Relu"], end=end))
     assert len(asked) > 1, "it was asked about few nodes, then about all"
+
+
+@pytest.mark.parametrize("rows", [2, "n"])
+def test_onnx_runtime_infers_the_types_of_all_nodes_only_if_those_of_one_of_each_kind_do_not_say_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int | str
+) -> None:
+    asked: list[int] = []
+
+    def counted(proto: onnx.ModelProto) -> list[Any]:
+        asked.append(len(proto.graph.node))
+        return output_types(proto)
+
+    monkeypatch.setattr(shapes, "output_types", counted)
+    end = [helper.make_node("Softmax", ["last"], ["y"])]
+    path = chain(tmp_path / "m.onnx", ["MatMul", "Relu", "Tanh"], end=end, rows=rows)
+    model = import_model(path, keep_dims=True)
+    assert model.graph.values["last"].shape == (rows, 4)
+    assert max(asked) <= 5 if rows == 2 else max(asked) == 2101
