@@ -1,10 +1,11 @@
 """Matrix products whose factors are rounded to bfloat16: generated as those of float32, with terms in pairs.
 
-Weights are packed in pairs. Numbers of other factors are rounded tile by tile of rows, vectors panel by panel.
+Weights are packed in pairs. Other factors are rounded: numbers all at once, vectors panel by panel.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 
 from tvm import tirx
@@ -27,9 +28,6 @@ from heterocc.compiler.lower.cpu.sizes import is_number
 
 FEWEST_TERMS = 8
 """The number of terms below which a product stays in float32: rounding would take longer than it saves."""
-
-PANELS = 4
-"""Panels for which rows are rounded once: their vectors are to stay in a second-level cache."""
 
 
 def propose_paired_product(kernel: Kernel, isa: Isa) -> Iterator[Candidate]:
@@ -56,7 +54,7 @@ class _Writer(ProductWriter):
         return PAIRS
 
     rows: tirx.Buffer
-    """The rounded numbers of a tile of rows."""
+    """The rounded numbers, row by row, if they are not a weight."""
 
     @property
     def terms(self) -> int:
@@ -72,40 +70,33 @@ class _Writer(ProductWriter):
         """Whether vectors are copied: always, to round them."""
         return True
 
-    def strip_of(self, wide: int) -> int:
-        """The number of panels for which a tile of rows is rounded once."""
-        if self.copies:
-            return 1
-        groups = sum(r.count for r in self.column_runs)
-        held = self.isa.core.second_cache * 2 // 3
-        return max(1, min(groups, PANELS, held // (4 * self.terms * wide * self.isa.lanes)))
-
     @property
     def pitch(self) -> int:
         """The distance of rounded rows in pairs: of whole vectors of 16."""
         return emit.spread(self.terms)
 
-    def begin(self) -> None:
-        """Allocate the memory for rounded rows."""
+    def write(self, arguments: Arguments) -> None:
+        """Write the kernel's body."""
         if self.packed[0] is None:
-            self.rows = emit.scratch(max(r.size for r in self.row_runs) * self.pitch, "int32")
+            self._round(arguments)
+        super().write(arguments)
 
-    def prepare(self, arguments: Arguments, place: Place, rows: Run, first: tirx.Expr) -> None:
-        """Round a tile of rows."""
-        if self.packed[0] is not None:
-            return
-        product, terms = self.product, self.product.terms.length
-        flat = arguments.flat(product.numbers.load.source)
-        beside = product.terms.step(product.numbers.form) == 1
+    def _round(self, arguments: Arguments) -> None:
+        """Round the numbers."""
+        product, side = self.product, self.product.numbers
+        flat, beside = arguments.flat(side.load.source), product.terms.step(side.form) == 1
+        axes = (*(a for a in product.outer if side.form.steps[a.loops[0]]), product.rows)
+        lengths = [axis.length for axis in axes]
+        self.rows = emit.scratch(math.prod(lengths) * self.pitch, "int32")
+        with emit.shared_loop(math.prod(lengths), product.work) as number:
+            row = list(zip(axes, emit.unpacked(number, lengths), strict=True))
 
-        with emit.loop(rows.size) as row:
-
-            def where(term: tirx.Expr, row: tirx.Expr = row) -> tirx.Expr:
-                there = at(product.numbers.form, [*place, (product.rows, first + row), (product.terms, term)])
+            def where(term: tirx.Expr) -> tirx.Expr:
+                there = at(side.form, [*row, (product.terms, term)])
                 assert there is not None
                 return there
 
-            round_row(flat, where, terms, beside, (self.rows, row * index(self.pitch)))
+            round_row(flat, where, product.terms.length, beside, (self.rows, number * index(self.pitch)))
 
     def numbers(
         self, arguments: Arguments, place: Place, rows: Run, first: tirx.Expr
@@ -113,7 +104,8 @@ class _Writer(ProductWriter):
         """The pair of a row and a number of the pair."""
         if self.packed[0] is not None:
             return super().numbers(arguments, place, rows, first)
-        return lambda row, term: self.rows[row * index(self.pitch) + term]
+        base = self.number_of(self.product.numbers, place) * index(self.product.rows.length) + first
+        return lambda row, term: self.rows[(base + row) * index(self.pitch) + term]
 
 
 def round_row(

@@ -73,10 +73,6 @@ class ByteWriter(ProductWriter):
         """The kind of the product's terms."""
         return BYTES[self.isa.dot]
 
-    def strip_of(self, wide: int) -> int:
-        """The number of panels that a tile of rows computes in turn."""
-        return 1
-
     @property
     def cycles(self) -> float:
         """Modelled time of the multiplications and additions."""

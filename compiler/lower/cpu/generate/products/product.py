@@ -48,7 +48,7 @@ from heterocc.compiler.lower.cpu.generate.tiles import (
     pick_tile,
     vector_runs,
 )
-from heterocc.compiler.lower.cpu.sizes import exceeds, is_number, larger, smaller, typical
+from heterocc.compiler.lower.cpu.sizes import is_number, larger, smaller, typical
 from heterocc.compiler.lower.kernels.expressions import dtype_of, itemsize
 
 ROWS_A_TASK = 64
@@ -103,7 +103,6 @@ class ProductWriter(FewColumns):
         )
         self.copies = self.packed[1] is None and self.must_copy()
         self.masked = isa.masks and isa.lanes > 1 and not self.copies and can_mask(kernel, product.columns)
-        self.strip = self.strip_of(wide)
 
     def kind_of(self, kernel: Kernel) -> Term:
         """The kind of the product's terms."""
@@ -159,74 +158,22 @@ class ProductWriter(FewColumns):
         outer = math.prod(a.length for a in product.outer)
         groups = sum(r.count for r in self.column_runs)
         tiles = count_of(self.product.rows.length, self.row_runs)
-        strips = -(-groups // self.strip) if self.strip > 1 else groups
-        parts = emit.shares(product.work, outer * strips, tiles)
+        parts = emit.shares(product.work, outer * groups, tiles)
         if self.copies or (not self.masked and any(run.short for run in self.column_runs)):
             parts = larger(1, smaller(parts, product.rows.length // ROWS_A_TASK))
         # A thread takes consecutive tasks: parts of the rows if more rows are written than terms read, since a kernel
         # that takes rows of the result, such as a depthwise convolution, then finds them in the cache of its core.
         by_rows = typical(product.rows.length) > typical(product.summed)
         panels = self.packed[1]
-        with emit.shared_loop(outer * strips * parts, product.work) as task:
-            self.begin()
+        with emit.shared_loop(outer * groups * parts, product.work) as task:
             if panels is not None and panels.outer == 1 and typical(outer) > 1:  # a panel stays in the cache for all
-                strip, place_number, part = emit.unpacked(task, (strips, outer, parts))
+                group, place_number, part = emit.unpacked(task, (groups, outer, parts))
             elif by_rows:
-                place_number, part, strip = emit.unpacked(task, (outer, parts, strips))
+                place_number, part, group = emit.unpacked(task, (outer, parts, groups))
             else:
-                place_number, strip, part = emit.unpacked(task, (outer, strips, parts))
+                place_number, group, part = emit.unpacked(task, (outer, groups, parts))
             place, share = self._outer_place(place_number), emit.Share(part, parts, tiles)
-            if self.strip > 1:
-                self._several_panels(arguments, place, (strip, groups), share)
-            else:
-                emit.either_run(self.column_runs, strip, lambda run: self._panel(arguments, place, run, strip, share))
-
-    def strip_of(self, wide: int) -> int:
-        """The number of panels of columns whose outputs are stored one after the other, for each tile of rows.
-
-        Panel by panel, each row of outputs gets few numbers at a time: with few terms most time would be spent waiting
-        for the cache lines of many rows, which the hardware does not prefetch, and which compete for few sets.
-        """
-        product = self.product
-        groups = sum(r.count for r in self.column_runs)
-        if self.copies or not is_number(groups) or not is_number(product.terms.length):
-            return 1
-        if typical(product.work) >= emit.PARALLEL_WORK:
-            groups = typical(math.prod(a.length for a in product.outer)) * groups // emit.TASKS
-        near = self.isa.core.first_cache * 3 // 4  # the vectors of a strip are to stay there
-        return max(1, min(groups, near // (4 * product.terms.length * wide * self.isa.lanes)))
-
-    def _several_panels(
-        self, arguments: Arguments, place: Place, strip: tuple[tirx.Expr, int], share: emit.Share
-    ) -> None:
-        """Compute the columns of a strip of some rows: each tile of rows for all panels."""
-        number, groups = strip
-        first = number * index(self.strip)
-        end = first + index(self.strip)
-        end = tirx.min(end, index(groups)) if exceeds(groups, self.strip) else end
-
-        def tile_of(rows: Run, tile: tirx.Expr, panel: Panel) -> None:
-            first = emit.start_of(rows, tile)
-            sums = self.sums(arguments, place, panel, rows, (tile, first))
-            self._store(arguments, place, panel, sums, rows.size, first)
-
-        def panels(rows: Run, tile: tirx.Expr) -> None:
-            self.prepare(arguments, place, rows, emit.start_of(rows, tile))
-            with build.serial(first, end) as group:
-                emit.either_run(
-                    self.column_runs,
-                    group,
-                    lambda run: tile_of(rows, tile, Panel(run, emit.start_of(run, group), self._starts(run, group))),
-                )
-
-        with share.loop() as tile:
-            emit.either_run(self.row_runs, tile, lambda rows: panels(rows, tile))
-
-    def begin(self) -> None:
-        """Start a task of the loop that threads share."""
-
-    def prepare(self, arguments: Arguments, place: Place, rows: Run, first: tirx.Expr) -> None:
-        """Prepare the numbers of a tile of rows."""
+            emit.either_run(self.column_runs, group, lambda run: self._panel(arguments, place, run, group, share))
 
     def _outer_place(self, place: tirx.Expr) -> list[tuple[Axis, tirx.Expr]]:
         loops = tuple(n for a in self.product.outer for n in a.loops)
@@ -277,7 +224,6 @@ class ProductWriter(FewColumns):
         product, run = self.product, panel.run
 
         def sums(rows: Run, first: tirx.Expr) -> Sequence[tirx.Buffer]:
-            self.prepare(arguments, place, rows, first)
             return self.sums(arguments, place, panel, rows, (tile, first))
 
         def store(sums: Sequence[tirx.Buffer], rows: int | tirx.Expr, first: tirx.Expr) -> None:

@@ -20,6 +20,7 @@ from heterocc.compiler.lower.cpu.generate.masked import mask, masked_vector
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.places import Place, at, index
 from heterocc.compiler.lower.cpu.generate.products.panel_copies import PanelCopies
+from heterocc.compiler.lower.cpu.generate.products.product_form import Side
 from heterocc.compiler.lower.cpu.generate.tiles import Run
 from heterocc.compiler.lower.cpu.sizes import is_number, typical
 
@@ -49,12 +50,10 @@ class TileOfPanel:
 class ProductReads(PanelCopies):
     """Reads of a product's two sides: of numbers, each shared by a row, and of vectors along the columns.
 
-    `strip` is the number of panels of columns that a tile of rows computes in turn. `packed` are the packings of the
-    sides that are weights, `copies` says whether panels of others are copied. The runs are those of tiles of rows and
-    of panels.
+    `packed` are the packings of the sides that are weights, `copies` says whether panels of others are copied. The runs
+    are those of tiles of rows and of panels.
     """
 
-    strip: int
     copies: bool
     row_runs: tuple[Run, ...]
     column_runs: tuple[Run, ...]
@@ -190,14 +189,13 @@ class ProductReads(PanelCopies):
         """The walk of a tile that fetches the next panel.
 
         The rows of a map are so far apart that hardware takes none of the next panel's lines for the next of a stream.
-        Of a strip of panels, each fetches that of the next strip.
         """
         product, run, starts = self.product, panel.run, panel.starts
         flat = arguments.flat(product.vectors.load.source)
 
         def fetch(term: tirx.Expr) -> None:
             for start in starts:
-                next_ = (product.columns, start + index(self.strip * run.size * self.isa.lanes))
+                next_ = (product.columns, start + index(run.size * self.isa.lanes))
                 where = at(product.vectors.form, [*place, next_, (product.terms, term)])
                 if where is not None:
                     emit.prefetch(flat, where)
@@ -211,8 +209,13 @@ class ProductReads(PanelCopies):
     def _packed_base(self, packing: Panels, place: Place) -> tirx.Expr:
         """The start of the panels of the outer place."""
         side = self.product.numbers if packing is self.packed[0] else self.product.vectors
+        return self.number_of(side, place) * index(packing.block)
+
+    @staticmethod
+    def number_of(side: Side, place: Place) -> tirx.Expr:
+        """The number of an outer place among those that differ for a side."""
         total: tirx.Expr = index(0)
         for axis, value in place:
             if side.form.steps[axis.loops[0]]:
                 total = total * index(axis.length) + value
-        return total * index(packing.block)
+        return total

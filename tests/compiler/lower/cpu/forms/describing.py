@@ -25,7 +25,6 @@ FIELDS = {
     "parts": "parts",
     "height": "height",
     "planes": "planes",
-    "strip": "strip",
     "filter": "filter",
     "copies": "copies",
     "in_turn": "block",
