@@ -35,7 +35,7 @@ from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.places import Axis, Place, index, overlapping, shape_of
 from heterocc.compiler.lower.cpu.generate.products.few_columns import FewColumns, of_columns
 from heterocc.compiler.lower.cpu.generate.products.product_form import Product, Side, find_product
-from heterocc.compiler.lower.cpu.generate.products.product_reads import Panel, TileOfPanel
+from heterocc.compiler.lower.cpu.generate.products.product_reads import Panel
 from heterocc.compiler.lower.cpu.generate.products.tile_fetch import epilogue_reads, fetching_tile
 from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.generate.terms import NUMBERS, Term
@@ -242,8 +242,7 @@ class ProductWriter(FewColumns):
         run, starts, (tile, first) = panel.run, panel.starts, at
         broadcast = self.numbers(arguments, place, rows, first)
         loaded = self._vectors(arguments, place, panel)
-        tiles = count_of(self.product.rows.length, self.row_runs)
-        walk = self.fetched(arguments, place, panel, TileOfPanel(rows, tile, tiles))
+        walk = self.fetched(arguments, place, panel, rows, tile)
         if not run.short:
             at_first = [*place, (self.product.rows, first)]
             tile = (rows.size, starts)

@@ -9,12 +9,12 @@ from functools import partial
 from tvm import tirx
 
 from heterocc.compiler.lower.cpu.generate import emit
+from heterocc.compiler.lower.cpu.generate.any_rows import count_of
 from heterocc.compiler.lower.cpu.generate.emit import Arguments, Step, Walk
 from heterocc.compiler.lower.cpu.generate.fetch import (
     Shared,
     fetching,
     fetching_next,
-    fetching_shares,
 )
 from heterocc.compiler.lower.cpu.generate.masked import mask, masked_vector
 from heterocc.compiler.lower.cpu.generate.panels import Panels
@@ -36,15 +36,6 @@ class Panel:
     number: tirx.Expr
     starts: list[tirx.Expr]
     copied: tirx.Buffer | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class TileOfPanel:
-    """Tile number `number` of the `count` tiles of rows of a panel, of the run `rows`."""
-
-    rows: Run
-    number: tirx.Expr
-    count: int
 
 
 class ProductReads(PanelCopies):
@@ -111,28 +102,18 @@ class ProductReads(PanelCopies):
 
         return loaded
 
-    def fetched(
-        self,
-        arguments: Arguments,
-        place: Place,
-        panel: Panel,
-        tile: TileOfPanel,
-    ) -> Walk:
-        """The walk over the terms of a tile of a panel, which prefetches what is far.
+    def fetched(self, arguments: Arguments, place: Place, panel: Panel, rows: Run, tile: tirx.Expr) -> Walk:
+        """The walk over the terms of a tile of rows of a panel, which prefetches weights that are far.
 
         Vectors are read by all tiles of a panel, which fetch those of the next one. Weights that a single tile reads
         are one stream, which hardware prefetches best: fetching them too took 1.1 to 1.5 times as long on a Zen 5.
         Numbers are read once in a panel.
         """
-        walk = self._fetched_weights(arguments, place, panel, tile)
-        return self._fetched_next_panel(arguments, place, panel, tile, walk) if self._reads_far(panel) else walk
-
-    def _fetched_weights(self, arguments: Arguments, place: Place, panel: Panel, tile: TileOfPanel) -> Walk:
         numbers, vectors = self.packed
-        packing = vectors or numbers
+        packing, tiles = vectors or numbers, count_of(self.product.rows.length, self.row_runs)
         if packing is None or 4 * packing.size <= self.isa.core.fetched_weights:
             return partial(emit.in_turn, unroll=self.unroll)
-        if vectors is not None and is_number(tile.count) and tile.count == 1:
+        if vectors is not None and is_number(tiles) and tiles == 1:
             return partial(emit.in_turn, unroll=self.unroll)
         flat = arguments.flat(self.kernel.function.params[packing.argument])
         base = self._packed_base(packing, place)
@@ -141,11 +122,11 @@ class ProductReads(PanelCopies):
             if vectors is not None:
                 width = panel.run.size * self.isa.lanes
                 first = base + panel.number * index(self.isa.lanes * packing.steps)
-                shared = Shared(flat, first, width * packing.steps, packing.steps, typical(tile.count), tile.number)
+                shared = Shared(flat, first, width * packing.steps, packing.steps, typical(tiles), tile)
                 emit.in_turn(terms, fetching_next(step, shared, lambda term: term, self.unroll), self.unroll)
             else:
-                first = base + emit.start_of(tile.rows, tile.number) * index(packing.steps)
-                step = fetching(step, flat, tile.rows.size, lambda term: first + term * index(tile.rows.size))
+                first = base + emit.start_of(rows, tile) * index(packing.steps)
+                step = fetching(step, flat, rows.size, lambda term: first + term * index(rows.size))
                 emit.in_turn(terms, step, self.unroll)
 
         return walk
@@ -159,52 +140,6 @@ class ProductReads(PanelCopies):
         wide = min(r.size for r in self.column_runs) >= WIDE_TILE
         sized = not (is_number(self.terms) and is_number(self.product.rows.length))
         return emit.UNROLL // 2 if sized and wide and is_number(self.length) else emit.UNROLL
-
-    def _reads_far(self, panel: Panel) -> bool:
-        """Whether panels are read or copied, one after the other, from rows that a second-level cache may not hold.
-
-        On CPUs that compute vectors in halves, copies were not measured with prefetches. A Zen 4 takes 0.88 to 0.95 of
-        the time for maps of 24 and 48 channels at 192x192, and as long for smaller ones. Maps of any size count by
-        their typical one.
-        """
-        run, copied = panel.run, panel.copied
-        side, columns = self.product.vectors, self.product.columns
-        if self.packed[1] is not None or run.short or columns.step(side.form) != 1:
-            return False
-        if not is_number(self.terms):
-            return False
-        if (self.isa.core.halves and copied is not None) or self.evicts:
-            return False
-        far = self.isa.core.fetched_bytes if copied is None else self.isa.core.fetched_map
-        return self.terms >= 4 * emit.UNROLL and 4 * self.terms * typical(self.length) >= far
-
-    def _fetched_next_panel(
-        self,
-        arguments: Arguments,
-        place: Place,
-        panel: Panel,
-        tile: TileOfPanel,
-        walk: Walk,
-    ) -> Walk:
-        """The walk of a tile that fetches the next panel.
-
-        The rows of a map are so far apart that hardware takes none of the next panel's lines for the next of a stream.
-        """
-        product, run, starts = self.product, panel.run, panel.starts
-        flat = arguments.flat(product.vectors.load.source)
-
-        def fetch(term: tirx.Expr) -> None:
-            for start in starts:
-                next_ = (product.columns, start + index(run.size * self.isa.lanes))
-                where = at(product.vectors.form, [*place, next_, (product.terms, term)])
-                if where is not None:
-                    emit.prefetch(flat, where)
-
-        sum_ = emit.Part(tile.number, typical(tile.count))
-        unroll = self.unroll
-        return lambda count, step: walk(
-            count, fetching_shares(step, self.terms, product.terms.length, fetch, sum_=sum_, unroll=unroll)
-        )
 
     def _packed_base(self, packing: Panels, place: Place) -> tirx.Expr:
         """The start of the panels of the outer place."""

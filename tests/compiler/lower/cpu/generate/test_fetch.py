@@ -17,7 +17,6 @@ from heterocc.compiler.lower.cpu.generate.convolution.depthwise import propose_p
 from heterocc.compiler.lower.cpu.generate.emit import UNROLL
 from heterocc.compiler.lower.cpu.generate.fetch import LINE, Shared, fetching_next
 from heterocc.compiler.lower.cpu.generate.places import index
-from heterocc.compiler.lower.cpu.generate.products import product_reads
 from tests.compiler.lower.cpu.generate.convolution.test_convolution import Case, check
 from tests.compiler.lower.cpu.generate.generated import (
     Generated,
@@ -122,34 +121,6 @@ def test_windows_of_large_planes_and_strided_points_fetch_the_next_rows_and_agre
     for bytes_ in (1 << 30, 0):
         core = {"fetched_map": bytes_, "fetched_planes": bytes_}
         fetched.append(fetched_in(lambda core=core: check(cpu, case, forms, **core), monkeypatch))
-    assert fetched[0] < fetched[1]
-
-
-@pytest.mark.parametrize("cpu", runnable())
-@pytest.mark.parametrize("outputs", [64, 67])
-def test_maps_read_in_place_fetch_the_next_panel_and_agree(
-    cpu: str, outputs: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A last tile of channels, and a last panel of pixels, may be smaller."""
-    calls: list[int] = []
-    shares = product_reads.fetching_shares
-    monkeypatch.setattr(product_reads, "fetching_shares", lambda *a, **k: calls.append(1) or shares(*a, **k))
-    case = pointwise(20, 21, inputs=96, outputs=outputs)
-    assert check(cpu, case, fetched_bytes=1 << 30) and not calls
-    assert check(cpu, case, fetched_bytes=0) and calls
-
-
-@pytest.mark.parametrize("cpu", runnable())
-@pytest.mark.parametrize(("inputs", "outputs"), [(21, 40), (96, 130)], ids=["a strip", "copies"])
-def test_maps_read_in_strips_or_copied_fetch_the_next_ones_and_agree(
-    cpu: str, inputs: int, outputs: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The last strip may have fewer panels. Outputs are fetched, too, which are as large in both cases."""
-    case = pointwise(20, 21, inputs=inputs, outputs=outputs)
-    fetched = []
-    for bytes_ in (1 << 30, 0):
-        core = {"fetched_bytes": bytes_, "fetched_map": bytes_}
-        fetched.append(fetched_in(lambda core=core: check(cpu, case, **core), monkeypatch))
     assert fetched[0] < fetched[1]
 
 
