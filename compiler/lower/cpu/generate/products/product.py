@@ -242,7 +242,7 @@ class ProductWriter(FewColumns):
         run, starts, (tile, first) = panel.run, panel.starts, at
         broadcast = self.numbers(arguments, place, rows, first)
         loaded = self._vectors(arguments, place, panel)
-        walk = self.fetched(arguments, place, panel, rows, tile)
+        walk = self.fetched(arguments, place, panel, tile)
         if not run.short:
             at_first = [*place, (self.product.rows, first)]
             tile = (rows.size, starts)

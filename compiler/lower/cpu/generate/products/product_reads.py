@@ -13,7 +13,6 @@ from heterocc.compiler.lower.cpu.generate.any_rows import count_of
 from heterocc.compiler.lower.cpu.generate.emit import Arguments, Step, Walk
 from heterocc.compiler.lower.cpu.generate.fetch import (
     Shared,
-    fetching,
     fetching_next,
 )
 from heterocc.compiler.lower.cpu.generate.masked import mask, masked_vector
@@ -102,32 +101,22 @@ class ProductReads(PanelCopies):
 
         return loaded
 
-    def fetched(self, arguments: Arguments, place: Place, panel: Panel, rows: Run, tile: tirx.Expr) -> Walk:
-        """The walk over the terms of a tile of rows of a panel, which prefetches weights that are far.
+    def fetched(self, arguments: Arguments, place: Place, panel: Panel, tile: tirx.Expr) -> Walk:
+        """The walk over the terms of a tile of rows of a panel, which prefetches vectors of weights that are far.
 
-        Vectors are read by all tiles of a panel, which fetch those of the next one. Weights that a single tile reads
-        are one stream, which hardware prefetches best: fetching them too took 1.1 to 1.5 times as long on a Zen 5.
-        Numbers are read once in a panel.
+        They are read by all tiles of a panel, which fetch those of the next one. Weights that a single tile reads are
+        one stream, which hardware prefetches best: fetching them too took 1.1 to 1.5 times as long on a Zen 5.
         """
-        numbers, vectors = self.packed
-        packing, tiles = vectors or numbers, count_of(self.product.rows.length, self.row_runs)
-        if packing is None or 4 * packing.size <= self.isa.core.fetched_weights:
-            return partial(emit.in_turn, unroll=self.unroll)
-        if vectors is not None and is_number(tiles) and tiles == 1:
+        packing, tiles = self.packed[1], count_of(self.product.rows.length, self.row_runs)
+        if packing is None or 4 * packing.size <= self.isa.core.fetched_weights or (is_number(tiles) and tiles == 1):
             return partial(emit.in_turn, unroll=self.unroll)
         flat = arguments.flat(self.kernel.function.params[packing.argument])
-        base = self._packed_base(packing, place)
+        first = self._packed_base(packing, place) + panel.number * index(self.isa.lanes * packing.steps)
+        size = panel.run.size * self.isa.lanes * packing.steps
+        shared = Shared(flat, first, size, packing.steps, typical(tiles), tile)
 
         def walk(terms: int, step: Step) -> None:
-            if vectors is not None:
-                width = panel.run.size * self.isa.lanes
-                first = base + panel.number * index(self.isa.lanes * packing.steps)
-                shared = Shared(flat, first, width * packing.steps, packing.steps, typical(tiles), tile)
-                emit.in_turn(terms, fetching_next(step, shared, lambda term: term, self.unroll), self.unroll)
-            else:
-                first = base + emit.start_of(rows, tile) * index(packing.steps)
-                step = fetching(step, flat, rows.size, lambda term: first + term * index(rows.size))
-                emit.in_turn(terms, step, self.unroll)
+            emit.in_turn(terms, fetching_next(step, shared, lambda term: term, self.unroll), self.unroll)
 
         return walk
 
