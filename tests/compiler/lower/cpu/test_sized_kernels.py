@@ -379,7 +379,7 @@ def test_a_long_row_is_computed_in_pieces(places: int) -> None:
     kernel("convolution of a long row")({"n": 2, "m": 4 * places, "k": 1})
 
 
-def test_filtering_of_one_row_or_column_leaves_out_only_products_of_padding() -> None:
+def test_filtering_of_one_row_or_column_is_right() -> None:
     for name in ("filtered convolution of one row", "filtered convolution padded before"):
         for rows, columns in itertools.product((1, 2, 9), repeat=2):  # one more if padded before: see LEAST
             kernel(name)({"n": 1, "m": rows, "k": columns})

@@ -19,21 +19,23 @@ from heterocc.compiler.lower.cpu.sizes import is_number, larger, smaller
 
 
 class BlockInputs:
-    """A generator of the transformed inputs of blocks: [plane][channel][tile]."""
+    """A generator of the transformed inputs of blocks: [plane][channel][tile].
+
+    A dilated convolution is several without dilation, whose rows and columns are `pitch` and `apart` apart.
+    """
 
     def __init__(self, kernel: Kernel, conv: Convolution, isa: Isa, filter_: Filter) -> None:
-        self.kernel, self.conv, self.filter = kernel, conv, filter_
+        self.kernel, self.conv, self.filter, self.copying = kernel, conv, filter_, isa
         self.blocks: Blocks = choose_blocks(conv, isa, filter_)
         self.isa = self.blocks.isa
-        columns = conv.columns
-        self.wide = self.blocks.wide
-        self.phases = self.blocks.phases
-        self.width = -(-columns.places // self.phases.across)
-        self.across = Window(columns.size, columns.before, filter_.inputs, filter_.outputs, 1, self.wide)
+        columns, self.pitch, self.apart = conv.columns, conv.rows.dilation, conv.columns.dilation
+        self.wide, self.lines = self.blocks.wide, self.blocks.tall * self.apart
+        self.width = -(-columns.places // self.apart)
+        taps, stride = filter_.inputs * self.apart, filter_.outputs * self.apart
+        self.across = Window(columns.size, columns.before, taps, stride, 1, self.wide)
         self.narrow = isa.narrowed(self.wide).lanes if is_number(self.wide) else isa.lanes
-        most = -(-conv.rows.places // self.phases.pitch) if self.phases.apart else conv.rows.places
-        self.rows = smaller(filter_.outputs * self.blocks.tall * self.phases.down, most)
-        self.pitch = self.blocks.vectors * self.isa.lanes
+        self.rows = smaller(filter_.outputs * self.blocks.tall, -(-conv.rows.places // self.pitch))
+        self.tile_pitch = self.blocks.vectors * self.isa.lanes
         shape, order, planes = (filter_.planes, conv.outputs, conv.inputs), (0, 2, 1), filter_.planes
         panels = Panels(conv.weight, shape, order, planes, conv.inputs, conv.outputs, 1, self.blocks.channel_runs)
         self.packing = FilteredPanels(panels, filter_)
@@ -49,7 +51,7 @@ class BlockInputs:
 
         The last vector of a channel may exceed it: the next channel is written later, but the next plane is not.
         """
-        return emit.spread(self.conv.inputs * self.pitch + (0 if is_number(self.pitch) else self.narrow))
+        return emit.spread(self.conv.inputs * self.tile_pitch + (0 if is_number(self.tile_pitch) else self.narrow))
 
     def _start(self, step: tirx.Expr) -> tirx.Expr:
         """The start of a vector of a row of tiles; a last one that would exceed the end starts earlier."""
@@ -60,81 +62,56 @@ class BlockInputs:
             return emit.bound(tirx.max(index(0), tirx.min(start, index(self.wide - self.narrow))))
         return tirx.min(start, index(self.wide - self.narrow)) if self.wide % self.narrow else start
 
-    def transform(
-        self,
-        arguments: Arguments,
-        inputs: tirx.Buffer,
-        image: tirx.Expr,
-        first: tirx.Expr,
-    ) -> None:
-        """Transform the inputs of a block."""
-        conv, step_size = self.conv, self.filter.outputs
-        lines = step_size * self.blocks.tall + 2
-        part = self.across.extent
-        copied = emit.scratch((lines * part + self.narrow) * step_size + self.isa.lanes)
+    def transform(self, arguments: Arguments, inputs: tirx.Buffer, image: tirx.Expr, first: tirx.Expr) -> None:
+        """Transform the inputs of a block whose first row of outputs is `first`."""
+        step_size, part = self.filter.outputs, self.across.extent
+        lines, line = step_size * self.blocks.tall + 2, part * step_size * self.apart
+        copied = emit.scratch((lines + 1) * line + (step_size + 1) * self.copying.lanes)
         # Vectors of narrow rows of tiles read beyond the copy.
-        emit.put(copied, emit.zeros(self.narrow), index(lines * part * step_size), self.narrow)
-        flat = arguments.flat(conv.data)
-        with emit.loop(conv.inputs) as channel:
+        emit.put(copied, emit.zeros(self.narrow), index(lines * line), self.narrow)
+        with emit.loop(self.conv.inputs) as channel:
             self._clear_end(inputs, channel)
-            with emit.loop(self.phases.count) as phase:
-                plane, there = conv.plane_of(image * index(conv.inputs) + channel)
-                if self.phases.count > 1 or self.phases.apart:
-                    plane = plane if there is None else emit.bound(plane)
-                    source = (flat, plane * index(conv.rows.size * conv.columns.size), there)
-                    windows, sizes = (conv.rows, conv.columns), (lines, step_size, part)
-                    self.phases.take(source, windows, (phase, first), copied, sizes, self.isa.lanes)
-                else:
-                    self._copy_rows(flat, (plane, there), copied, first, lines)
-                with emit.loop(self.blocks.tall) as down, emit.loop(self.steps) as step:
-                    tile = self._start(step)
-                    number = phase * index(self.blocks.tall) + down
-                    to = channel * index(self.pitch) + number * index(self.wide) + tile
-                    self._input_tile(copied, down * index(step_size**2 * part) + tile, inputs, to)
+            self._copy_rows(arguments, image * index(self.conv.inputs) + channel, copied, first, lines)
+            with emit.loop(self.apart) as column, emit.loop(self.blocks.tall) as down, emit.loop(self.steps) as step:
+                tile = self._start(step)
+                number = column * index(self.blocks.tall) + down
+                to = channel * index(self.tile_pitch) + number * index(self.wide) + tile
+                source = down * index(step_size * line) + column * index(part) + tile
+                self._input_tile(copied, source, inputs, to)
 
     def _clear_end(self, inputs: tirx.Buffer, channel: tirx.Expr) -> None:
         """Clear the last vector of a channel of each plane, if the transforms leave a part of it out.
 
         Its products are dropped, but may be slow: a denormal factor takes Intel's CPUs more than 100 cycles.
         """
-        lines, lanes = self.phases.count * self.blocks.tall, self.isa.lanes
-        left_out = self.pitch - larger(lines * self.wide, (lines - 1) * self.wide + self.narrow)
+        lines, lanes = self.lines, self.isa.lanes
+        left_out = self.tile_pitch - larger(lines * self.wide, (lines - 1) * self.wide + self.narrow)
         if is_number(left_out) and not left_out:
             return
         with emit.loop(self.filter.planes) as plane:
-            end = plane * index(self.plane) + channel * index(self.pitch) + index(self.pitch - lanes)
+            end = plane * index(self.plane) + channel * index(self.tile_pitch) + index(self.tile_pitch - lanes)
             emit.put(inputs, emit.zeros(lanes), end, lanes)
 
     def _copy_rows(
-        self,
-        flat: tirx.Buffer,
-        source: tuple[tirx.Expr, tirx.Expr | None],
-        copied: tirx.Buffer,
-        first: tirx.Expr,
-        lines: int,
+        self, arguments: Arguments, channel: tirx.Expr, copied: tirx.Buffer, first: tirx.Expr, lines: int
     ) -> None:
-        """Copy the rows that outputs from row `first` read of a plane, or zeros if it is in the padding."""
-        conv, part = self.conv, self.across.extent
-        plane, there = source
+        """Copy the rows that outputs from row `first` read of a channel, or zeros if it is in the padding."""
+        conv, part, flat = self.conv, self.across.extent, arguments.flat(self.conv.data)
+        plane, there = conv.plane_of(channel)
+        plane = plane if there is None else emit.bound(plane)
         with emit.loop(lines) as line:
-            row = first + line - index(conv.rows.before)
+            row = first + line * index(self.pitch) - index(conv.rows.before)
             start = (plane * index(conv.rows.size) + row) * index(conv.columns.size)
             row = row if there is None else emit.bound(tirx.Select(there, row, index(-1)))
-            fixed = is_number(conv.rows.size) and there is None
-            inside = fixed and conv.rows.before == 0 and self._last_row(lines) < conv.rows.size
-            to = line * index(self.filter.outputs * part)
-            columns = CopiedRow(self.across, part, part)
-            copy_row(flat, start, copied, to, columns, SourceRow(conv.rows, row, inside), self.isa)
-
-    def _last_row(self, lines: int) -> int:
-        return self.conv.rows.places - self.rows + lines - 1 - self.conv.rows.before
+            to, columns = line * index(len(self.across.phases) * part), CopiedRow(self.across, part, part)
+            copy_row(flat, start, copied, to, columns, SourceRow(conv.rows, row, inside=False), self.copying)
 
     def _input_tile(self, copied: tirx.Buffer, source: tirx.Expr, inputs: tirx.Buffer, to: tirx.Expr) -> None:
         """Transform a vector of tiles of one channel."""
         part, lanes, step = self.across.extent, self.narrow, self.filter.outputs
 
         def loaded(row: int, column: int) -> tirx.Expr:
-            place = (step * row + column % step) * part + column // step
+            place = (step * row + column % step) * self.apart * part + column // step
             return emit.vector(copied, source + index(place), lanes)
 
         def put(plane: int, value: tirx.Expr) -> None:

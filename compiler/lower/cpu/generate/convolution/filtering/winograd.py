@@ -7,12 +7,12 @@ A block is some rows of tiles. Its inputs, (m + 2)×(m + 2) of the padded image 
 [plane][channel][tile]. For some output channels at a time, a matrix product for each plane gives
 [plane][channel][tile], which are transformed to rows of outputs and stored with the epilogue. Vectors are along tiles:
 rows are split by the remainder of the column by m when they are copied, and interleaved again when outputs are stored.
-The tiles of a dilated convolution are those of each of its phases (see phases.py).
+A block of a dilated convolution has rows of one remainder by the dilation, and all columns (see model.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 
 from tvm import tirx
@@ -31,10 +31,9 @@ from heterocc.compiler.lower.cpu.generate.fetch import fetching
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.masked import can_mask, store_row
 from heterocc.compiler.lower.cpu.generate.places import Place, index
-from heterocc.compiler.lower.cpu.generate.products.few_columns import of_columns, put_rows, weight_vector
 from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.generate.tiles import Run
-from heterocc.compiler.lower.cpu.sizes import Dim, exceeds, is_number
+from heterocc.compiler.lower.cpu.sizes import Dim, is_number, typical
 
 
 def propose_winograd(kernel: Kernel, isa: Isa) -> Iterator[Candidate]:
@@ -80,34 +79,17 @@ class _Writer(BlockInputs):
         with emit.shared_loop(tasks * parts, conv.work) as task:
             number, part = emit.unpacked(task, (tasks, parts))
             image, first = self._block(number)
-            inputs = emit.scratch(self.filter.planes * self.plane + self.pitch + self.narrow)
+            inputs = emit.scratch(self.filter.planes * self.plane + self.tile_pitch + self.narrow)
             self.transform(arguments, inputs, image, first)
             outputs = self._outputs_scratch()
             with emit.share_loop(part, parts, tiles) as tile:
                 self._channels(arguments, inputs, outputs, tile, image, first)
 
     def _block(self, task: tirx.Expr) -> tuple[tirx.Expr, tirx.Expr]:
-        """A block's image and first row of outputs: the last block may cover rows of the one before, see `_overlap`.
-
-        Of blocks of rows apart, the last one may cover rows beyond the map, which it does not store.
-        """
+        """A block's image and first row of outputs. The last one may cover rows beyond the map, and not store them."""
         image, block = emit.unpacked(task, (self.conv.batch, self.blocks.count))
-        if self.phases.apart:
-            number, phase = emit.unpacked(block, (self.blocks.count // self.phases.pitch, self.phases.pitch))
-            return image, emit.bound(number * index(self.rows * self.phases.pitch) + phase)
-        first = block * index(self.rows)
-        if exceeds(self.conv.rows.places, self.rows):
-            first = tirx.min(first, index(self.conv.rows.places - self.rows))
-        return image, first
-
-    @property
-    def _overlap(self) -> int:
-        """The number of rows that the last block has in common with the one before.
-
-        The last block does not store them: its tiles may start at odd rows, which gives sums that are rounded
-        differently, and threads finish blocks in any order.
-        """
-        return 0 if self.phases.apart else self.blocks.count * self.rows - self.conv.rows.places
+        number, remainder = emit.unpacked(block, (self.blocks.count // self.pitch, self.pitch))
+        return image, emit.bound(number * index(self.rows * self.pitch) + remainder)
 
     def _outputs_scratch(self) -> tuple[tirx.Buffer, tirx.Buffer]:
         """Memory for the products of a tile of channels, and for the rows of outputs of one.
@@ -115,11 +97,10 @@ class _Writer(BlockInputs):
         Vectors of rows of tiles may read beyond the end of the products.
         """
         products = emit.scratch(self.filter.planes * self._product_plane() + self.narrow)
-        lines = self.phases.count * self.blocks.tall
-        return products, emit.scratch(self.filter.outputs * (lines * self.width + 2 * self.narrow))
+        return products, emit.scratch(self.filter.outputs * (self.lines * self.width + 2 * self.narrow))
 
     def _product_plane(self) -> int:
-        return emit.spread(max(r.size for r in self.blocks.channel_runs) * self.pitch)
+        return emit.spread(max(r.size for r in self.blocks.channel_runs) * self.tile_pitch)
 
     def _channels(
         self,
@@ -133,28 +114,15 @@ class _Writer(BlockInputs):
         """Some output channels of a block."""
 
         tiles = self.blocks.channel_runs
-        if len(tiles) == 2 and not is_number(self.pitch):
-            # The code of outputs of any size is long: tiles of both sizes have it in common.
-            emit.either_run(
-                tiles, tile, lambda run: self._products(arguments, (inputs, outputs[0]), run, emit.start_of(run, tile))
-            )
+        emit.either_run(
+            tiles, tile, lambda run: self._products(arguments, (inputs, outputs[0]), run, emit.start_of(run, tile))
+        )
+        size, start = tiles[0].size, emit.start_of(tiles[0], tile)
+        if len(tiles) == 2:  # the code of outputs is long: tiles of both sizes have it in common
             later = tile >= index(tiles[1].first)
-            size, start = (
-                emit.bound(tirx.Select(later, second, whole))
-                for second, whole in (
-                    (index(tiles[1].size), index(tiles[0].size)),
-                    (emit.start_of(tiles[1], tile), emit.start_of(tiles[0], tile)),
-                )
-            )
-            self._outputs(arguments, outputs, Dim(tiles[0].size, size), (image, start, first))
-            return
-
-        def channels(run: Run) -> None:
-            start = emit.start_of(run, tile)
-            self._products(arguments, (inputs, outputs[0]), run, start)
-            self._outputs(arguments, outputs, run.size, (image, start, first))
-
-        emit.either_run(tiles, tile, channels)
+            size = Dim(size, emit.bound(tirx.Select(later, index(tiles[1].size), index(size))))
+            start = emit.bound(tirx.Select(later, emit.start_of(tiles[1], tile), start))
+        self._outputs(arguments, outputs, size, (image, start, first))
 
     def _products(
         self, arguments: Arguments, buffers: tuple[tirx.Buffer, tirx.Buffer], run: Run, first: tirx.Expr
@@ -173,86 +141,29 @@ class _Writer(BlockInputs):
                     step = fetching(step, weights, run.size, lambda term: base + term * index(run.size))
                 emit.in_turn(count, step)
 
-            def in_vectors(base: tirx.Expr = base, plane: tirx.Expr = plane, to: tirx.Expr = to) -> None:
-                for vectors in self.blocks.vector_runs:
-                    with emit.loop(vectors.count) as number:
-                        start = (index(vectors.start) + number * index(vectors.size)) * index(lanes)
-                        begin = plane * index(self.plane) + start
+            for vectors in self.blocks.vector_runs:
+                with emit.loop(vectors.count) as number:
+                    start = (index(vectors.start) + number * index(vectors.size)) * index(lanes)
+                    begin = plane * index(self.plane) + start
 
-                        def broadcast(row: tirx.Expr, term: tirx.Expr, base: tirx.Expr = base) -> tirx.Expr:
-                            return weights[base + term * index(run.size) + row]
+                    def broadcast(row: tirx.Expr, term: tirx.Expr, base: tirx.Expr = base) -> tirx.Expr:
+                        return weights[base + term * index(run.size) + row]
 
-                        def loaded(column: int, term: tirx.Expr, begin: tirx.Expr = begin) -> tirx.Expr:
-                            return emit.vector(inputs, begin + term * index(self.pitch) + index(column * lanes), lanes)
+                    def loaded(column: int, term: tirx.Expr, begin: tirx.Expr = begin) -> tirx.Expr:
+                        return emit.vector(inputs, begin + term * index(self.tile_pitch) + index(column * lanes), lanes)
 
-                        # Of sizes that are known only at run time, the first run may be empty.
-                        first_read = vectors is self.blocks.vector_runs[0] or not is_number(vectors.start)
-                        sums = emit.product_tile(
-                            run.size,
-                            vectors.size,
-                            terms,
-                            self.isa,
-                            broadcast,
-                            loaded,
-                            walk if first_read else emit.in_turn,
-                        )
-                        with emit.loop(run.size, "unroll") as row:
-                            for column, buffer in enumerate(sums):
-                                place = to + start + row * index(self.pitch) + index(column * lanes)
-                                emit.put(products, emit.vector(buffer, row * index(lanes), lanes), place, lanes)
-
-            def of_few(count: int, base: tirx.Expr = base, plane: tirx.Expr = plane, to: tirx.Expr = to) -> None:
-                def number(tile: tirx.Expr, term: tirx.Expr) -> tirx.Expr:
-                    return inputs[plane * index(self.plane) + term * index(self.pitch) + tile]
-
-                def weight(_: int, term: tirx.Expr) -> tirx.Expr:
-                    return weight_vector(weights, base + term * index(run.size), run.size, self.isa)
-
-                isa = self.isa.narrowed(run.size)
-                (sums,) = emit.product_tile(count, 1, terms, isa, number, weight, walk)
-                put_rows(products, sums, (run.size, count), self.isa, lambda row: to + row * index(self.pitch))
-
-            def compute(of_few: Callable[[int], None] = of_few, in_vectors: Callable[[], None] = in_vectors) -> None:
-                if not is_number(self.pitch) and self.isa.has_masks and run.size <= lanes:
-                    of_columns(self.phases.count * self.blocks.tall * self.wide, of_few, in_vectors)
-                else:
-                    in_vectors()
-
-            unused = self._unused(plane)
-            if unused is None:
-                compute()
-            else:
-                emit.either(unused, partial(self._clear, products, to, run.size), compute)
-            if not is_number(self.pitch):
+                    # Of sizes that are known only at run time, the first run may be empty.
+                    first_read = vectors is self.blocks.vector_runs[0] or not is_number(vectors.start)
+                    each = walk if first_read else emit.in_turn
+                    sums = emit.product_tile(run.size, vectors.size, terms, self.isa, broadcast, loaded, each)
+                    with emit.loop(run.size, "unroll") as row:
+                        for column, buffer in enumerate(sums):
+                            place = to + start + row * index(self.tile_pitch) + index(column * lanes)
+                            emit.put(products, emit.vector(buffer, row * index(lanes), lanes), place, lanes)
+            if not is_number(self.tile_pitch):
                 # The last vector of a row of tiles may read beyond the products.
-                end = plane * index(self._product_plane()) + index(run.size * self.pitch)
+                end = plane * index(self._product_plane()) + index(run.size * self.tile_pitch)
                 emit.put(products, emit.zeros(self.narrow), end, self.narrow)
-
-    def _unused(self, plane: tirx.Expr) -> tirx.Expr | None:
-        """Whether a plane is zero, or of no output that exists, in a run of one row or column; None if that is unknown.
-
-        A single row of inputs after one of padding: the first transformed row is the difference of two rows of padding,
-        and the last one is of the second row of outputs.
-        """
-        windows = (self.conv.rows, self.conv.columns)
-        if self.filter is not SMALL or is_number(self.pitch) or any(w.before != 1 for w in windows):
-            return None
-        side = index(self.filter.inputs)
-        parts = (tirx.floordiv(plane, side), tirx.floormod(plane, side))
-        single = [
-            tirx.all(
-                index(w.places) == index(1),
-                index(w.size) == index(1),
-                tirx.Or(part == index(0), part == index(self.filter.inputs - 1)),
-            )
-            for w, part in zip(windows, parts, strict=True)
-        ]
-        return tirx.Or(*single)
-
-    def _clear(self, products: tirx.Buffer, to: tirx.Expr, rows: int) -> None:
-        """Clear the products of a plane."""
-        with emit.loop(-(-rows * self.pitch // self.narrow)) as number:
-            emit.put(products, emit.zeros(self.narrow), to + number * index(self.narrow), self.narrow)
 
     def _outputs(
         self,
@@ -263,59 +174,56 @@ class _Writer(BlockInputs):
     ) -> None:
         """Transform the products of `count` channels to rows of outputs, and store these."""
         image, channel, first = where
-        width = self.conv.columns.places
+        width, places = self.conv.columns.places, self.conv.rows.places
         _, channels, *pixels = self.conv.loops
         groups = [(channels,), tuple(n for n in pixels if n is not None)]
         axes = [self.kernel.axis(loops) for loops in groups]
         images = self.kernel.place(self.conv.image_loops(image))
         tall, (products, image_rows) = self.filter.outputs, buffers
-        lines = self.phases.count * self.blocks.tall
-        whole = image_rows if self.phases.count == 1 else emit.scratch(self.rows * width + self.isa.lanes)
+        whole = image_rows if self.apart == 1 else emit.scratch(self.rows * width + self.isa.lanes)
+        inside = tirx.floordiv(index(places - 1) - first, index(self.pitch)) + index(1)
+        rows = Dim(typical(self.rows), emit.bound(tirx.max(index(0), tirx.min(index(self.rows), inside))))
         with emit.loop(count) as row:
-            with emit.loop(lines) as down, emit.loop(self.steps) as step:
+            with emit.loop(self.lines) as down, emit.loop(self.steps) as step:
                 # From the last vector to the first: the last one may write numbers of the next row.
                 tile = self._start(index(self.steps - 1) - step)
-                source = row * index(self.pitch) + down * index(self.wide) + tile
+                source = row * index(self.tile_pitch) + down * index(self.wide) + tile
                 self._output_tile(products, source, image_rows, down * index(tall * self.width) + tile * index(tall))
-            if self.phases.count > 1:
-                size = (self.blocks.tall * tall, self.width)
-                self.phases.put(image_rows, size, whole, self.rows, width)
+            if self.apart > 1:
+                self._join(image_rows, whole)
 
-            def store_apart() -> None:
-                rows, pitch = self.conv.rows.places, index(self.phases.pitch)
-                inside = tirx.floordiv(index(rows - 1) - first, pitch) + index(1)
-                with build.serial(index(0), emit.bound(tirx.min(index(self.rows), inside))) as line:
-                    start = emit.bound((first + line * pitch) * index(width))
-
-                    def place(number: tirx.Expr) -> Place:
-                        return [*images, *zip(axes, (channel + row, start + number), strict=True)]
-
-                    begin = line * index(width)
-                    store_vectors(self.kernel, arguments, lambda n: whole[begin + n], place, width, self.isa.lanes)
-
-            def store(skipped: int) -> None:
-                left_out = index(skipped * width)
+            def store(line: tirx.Expr, length: int) -> None:
+                start = (first + line * index(self.pitch)) * index(width)
 
                 def place(number: tirx.Expr) -> Place:
-                    values = (channel + row, first * index(width) + left_out + number)
-                    return [*images, *zip(axes, values, strict=True)]
+                    return [*images, *zip(axes, (channel + row, start + number), strict=True)]
 
-                length = (self.rows - skipped) * width
+                begin = line * index(width)
                 if not is_number(length) and self.isa.has_masks and can_mask(self.kernel, axes[1]):
-                    store_row(self.kernel, arguments, (whole, left_out), axes[1], place, (length, self.isa.lanes))
-                    return
-                store_vectors(self.kernel, arguments, lambda n: whole[left_out + n], place, length, self.isa.lanes)
+                    store_row(self.kernel, arguments, (whole, begin), axes[1], place, (length, self.isa.lanes))
+                else:
+                    store_vectors(self.kernel, arguments, lambda n: whole[begin + n], place, length, self.isa.lanes)
 
-            last = first == index(self.conv.rows.places - self.rows)
-            if self.phases.apart:
-                store_apart()
-            elif not is_number(self._overlap):
-                skipped = tirx.Select(last, index(self._overlap), index(0))
-                store(Dim(0, emit.bound(skipped)))
-            elif self._overlap:
-                emit.either(last, lambda: store(self._overlap), lambda: store(0))
+            if self.pitch > 1:
+                with emit.loop(rows) as line:
+                    store(line, width)
+            elif not is_number(self.blocks.count):
+                store(index(0), rows * width)
             else:
-                store(0)
+                last = places - (self.blocks.count - 1) * self.rows
+                of_last = first + index(self.rows) > index(places)
+                some, every = (partial(store, index(0), n * width) for n in (last, self.rows))
+                emit.either(of_last, some, every) if last < self.rows else every()
+
+    def _join(self, images: tirx.Buffer, whole: tirx.Buffer) -> None:
+        """Put the columns of all remainders, one image of rows behind the other, together to rows."""
+        height, columns = self.blocks.tall * self.filter.outputs, self.conv.columns.places
+        with emit.loop(self.apart) as remainder, emit.loop(self.rows) as row:
+            start = emit.bound((remainder * index(height) + row) * index(self.width))
+            to = emit.bound(row * index(columns) + remainder)
+            end = tirx.floordiv(index(columns - 1) - remainder, index(self.apart)) + index(1)
+            with build.serial(index(0), emit.bound(end)) as column:
+                build.buffer_store(whole, images[start + column], [to + column * index(self.apart)])
 
     def _output_tile(self, products: tirx.Buffer, source: tirx.Expr, rows: tirx.Buffer, to: tirx.Expr) -> None:
         """Transform a vector of tiles of one channel to rows, each of which follows the one before."""
