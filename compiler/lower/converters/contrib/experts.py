@@ -180,10 +180,8 @@ def _coded(ctx: Context, layer: str, codes: relax.Expr, scales: relax.Expr | Non
     if packed is None or factors is None or (zeros is not None and points is None):
         raise NotImplementedError("the weights, scales and zero points of the experts must be constant")
     block = ctx.attrs.get("block_size", 0)
-    if bits not in (2, 4, BYTE) or (bits == 2 and block) or packed.dtype != np.uint8:
-        raise NotImplementedError(
-            f"experts with weights of {bits} bits{' in blocks' if block else ''} are not supported"
-        )
+    if bits not in (2, 4, BYTE) or packed.dtype != np.uint8:
+        raise NotImplementedError(f"experts with weights of {bits} bits are not supported")
     experts, columns, width = packed.shape
     terms = width * 8 // bits
     if block and terms % block:

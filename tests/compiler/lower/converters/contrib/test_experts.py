@@ -24,11 +24,17 @@ ROWS = (1, 2, 5, 70)  # of 70 some experts have so many that weights are unpacke
 QUICK = [
     Mixture(bits=4, block=32, inter=64, zeros=True, batched=True),
     Mixture(bits=8, block=32, k=3, hidden=32, mixed=True, normalised=True),
+    Mixture(bits=2, block=32, hidden=64, inter=96, zeros=True, level=4),
     Mixture(hidden=36, inter=20, experts=3, attributes={}),
 ]
 EVERY = [
     Mixture(bits=4, block=16, level=4, activation="silu", bias=False),
-    *(Mixture(bits=bits, block=block, zeros=zeros) for bits in (4, 8) for block in (0, 16) for zeros in (False, True)),
+    *(
+        Mixture(bits=bits, block=block, zeros=zeros)
+        for bits in (2, 4, 8)
+        for block in (0, 16)
+        for zeros in (False, True)
+    ),
     *(replace(Mixture(bits=4, block=16, level=4), hidden=n, inter=m) for n, m in ((16, 48), (128, 112))),
     *(Mixture(activation=kind, normalised=kind == "silu") for kind in ("relu", "gelu", "silu", "identity")),
     Mixture(bits=2, hidden=40, inter=24, zeros=True, k=1),
@@ -53,11 +59,16 @@ def _compare(mixture: Mixture, path: Path, *, core: str = "native", check: bool 
             # A result of the first layer between two steps of the rounding is rounded to either.
             most = np.abs(wanted).max() * (1000 if _rounds(mixture) else 1)
             np.testing.assert_allclose(got, wanted, rtol=0, atol=unit * most)
-            np.testing.assert_allclose(got, known, rtol=0, atol=unit * most)
+            np.testing.assert_allclose(got, known, rtol=0, atol=2e-2 * most if _of_tables(mixture) else unit * most)
 
 
 def _rounds(mixture: Mixture) -> bool:
-    return bool(mixture.block) and (mixture.bits == 8 or mixture.level == 4)
+    return bool(mixture.block) and (mixture.bits == 8 or (mixture.bits == 4 and mixture.level == 4))
+
+
+def _of_tables(mixture: Mixture) -> bool:
+    """Whether ONNX Runtime has a kernel of tables for the weights, which rounds what it sums."""
+    return mixture.bits == 2 and mixture.block > 16 and mixture.hidden % 128 == mixture.inter % 128 == 0
 
 
 @pytest.mark.parametrize("mixture", QUICK, ids=str)
@@ -76,7 +87,7 @@ def test_every_form_of_a_mixture_is_right_on_each_instruction_set(mixture: Mixtu
 def mixtures(draw: st.DrawFn) -> Mixture:
     """Mixtures of small sizes."""
     bits = draw(st.sampled_from([0, 2, 4, 8]))
-    block = draw(st.sampled_from([0, 16, 32])) if bits > 2 else 0
+    block = draw(st.sampled_from([0, 16, 32])) if bits else 0
     unit = block or 8
     blocks = draw(st.integers(2 if block else 1, 5)), draw(st.integers(2 if block else 1, 5))
     experts = draw(st.integers(1, 9))
