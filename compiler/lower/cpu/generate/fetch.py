@@ -51,7 +51,8 @@ def fetch_far(flat: tirx.Buffer, first: tirx.Expr, numbers: int, size: int, leas
     """
     lines = -(-numbers // LINE)
     if not is_number(size):
-        lines = zero_unless(lines, index(size) >= index(least))
+        # Computed apart, as TVM would compare other sizes with a number of each kernel, which then had no common code.
+        lines = zero_unless(lines, emit.bound(index(size)) >= index(least))
     elif size < least:
         return
     first = emit.bound(first)

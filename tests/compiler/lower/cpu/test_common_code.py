@@ -117,18 +117,40 @@ def test_the_order_of_kernels_does_not_change_their_common_code() -> None:
     assert tvm_ffi.structural_equal(*found)
 
 
-def test_means_of_planes_of_any_size_have_one_function_whatever_their_channels() -> None:
-    """No index is divided by the number of channels."""
-    nodes = [node("GlobalAveragePool", [name], [f"{name}_mean"]) for name in "xz"]
-    inputs = {name: ("float32", ("n", channels, "h", "w")) for name, channels in (("x", 40), ("z", 24))}
-    made = dynamic_model(nodes, inputs, ["x_mean", "z_mean"], {})
+def common(nodes: list[NodeProto], inputs: dict[str, tuple[str, tuple[str | int, ...]]], **weights: np.ndarray) -> int:
+    """The number of functions of a model of any size, whose last values are its outputs."""
+    made = dynamic_model(nodes, inputs, [n.output[0] for n in nodes], weights)
     imported, target = import_model(made, keep_dims=True), cpu_target(CPU)
     graph = imported.graph
     parts = PartitionJob("p0", imported, CPU, tuple(n.name for n in graph.nodes), graph.inputs, graph.outputs)
     module = kernel_module(parts, target)
-    codes = [kernel_code(module.mod[kernel.symbol], (), isa_of(target))[0] for kernel in module.kernels]
-    first, second = with_common_code(codes)
-    assert first.same_as(second)
+    kernels, constant = [module.mod[kernel.symbol] for kernel in module.kernels], (1,) if weights else ()
+    codes = with_common_code([kernel_code(each, constant, isa_of(target))[0] for each in kernels])
+    return sum(not any(code.same_as(known) for known in codes[:n]) for n, code in enumerate(codes))
+
+
+def test_means_of_planes_of_any_size_have_one_function_whatever_their_channels() -> None:
+    """No index is divided by the number of channels."""
+    nodes = [node("GlobalAveragePool", [name], [f"{name}_mean"]) for name in "xz"]
+    maps = {name: ("float32", ("n", channels, "h", "w")) for name, channels in (("x", 40), ("z", 24))}
+    assert common(nodes, maps) == 1
+
+
+def test_depthwise_convolutions_of_any_size_have_one_function_whatever_their_channels() -> None:
+    """From which size on planes are prefetched is compared with their bytes, and not with a quotient of these."""
+    several = {"x": 40, "y": 88, "z": 48}
+    nodes = [node("Conv", [n, f"w{n}"], [f"{n}_c"], pads=[2] * 4, group=c) for n, c in several.items()]
+    maps = {name: ("float32", ("n", channels, "h", "w")) for name, channels in several.items()}
+    assert common(nodes, maps, **{f"w{n}": floats(c, 1, 5, 5) for n, c in several.items()}) == 1
+
+
+def test_maps_of_any_size_by_a_number_of_each_channel_have_one_function_whatever_their_channels() -> None:
+    """A plane's number is not divided by that of channels: it is the place of its number."""
+    several = {"x": 40, "y": 88, "z": 48}
+    nodes = [node("Mul", [n, f"s{n}"], [f"{n}_m"]) for n in several]
+    maps = {name: ("float32", ("n", channels, "h", "w")) for name, channels in several.items()}
+    scales = {f"s{name}": ("float32", ("n", channels, 1, 1)) for name, channels in several.items()}
+    assert common(nodes, {**maps, **scales}) == 1
 
 
 def dense(layers: int, grown: int, first: int) -> tuple[list[NodeProto], dict[str, np.ndarray], dict[str, np.ndarray]]:

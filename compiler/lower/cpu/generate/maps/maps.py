@@ -309,8 +309,15 @@ class _Writer:
         pieces = smaller(TASKS, vectors) if kind == "parallel" and typical(outer.length) < TASKS else 1
         with emit.loop(outer.length * pieces, kind) as task:
             number, piece = emit.unpacked(task, (outer.length, pieces))
-            fixed = self.nest.place(emit.split(outer, number))
+            # The number of a plane, not divided by that of channels, is its place in memory.
+            fixed = [(outer, number)] if self._is_linear(outer) else self.nest.place(emit.split(outer, number))
             share_vectors(axis.length, self.lanes, emit.Part(piece, pieces), partial(self._vector, arguments, fixed))
+
+    def _is_linear(self, axis: Axis) -> bool:
+        """Whether all that is read has a constant stride along an axis."""
+        reads = ((stage, load) for stage in self.nest.after for load in loads(stage.value))
+        forms = [offset(load.indices, load.source, stage.iters) for stage, load in reads]
+        return all(form is not None and axis.step(form) is not None for form in forms)
 
     def _vector(
         self,
