@@ -75,7 +75,7 @@ def write_append(form: Append) -> tirx.PrimFunc:
             starts = build.arg("starts", build.Buffer((form.shape[0],), "int64"))
         for size in (form.count, *form.hidden):
             build.arg(size.name, size)
-        past, new, result = map(_flat, (*given, _argument("result", form, RESULT_ROOM, form.dtype)))
+        past, new, result = map(emit.flat, (*given, _argument("result", form, RESULT_ROOM, form.dtype)))
         copied = emit.bound(tirx.min(form.count, PAST_ROOM))
         planes, of_item = _product(before), _product(before[1:])
 
@@ -120,10 +120,6 @@ def _rounded(number: tirx.Expr, dtype: str) -> tirx.Expr:
 
 def _argument(name: str, form: Append, rows: tirx.Expr, dtype: str) -> tirx.Buffer:
     return build.arg(name, build.Buffer(form.sized(rows), dtype))
-
-
-def _flat(buffer: tirx.Buffer) -> tirx.Buffer:
-    return build.decl_buffer((_product(buffer.shape),), dtype_of(buffer), data=tirx.buffer_data(buffer))
 
 
 def _product(sizes: Sequence[tirx.Expr]) -> tirx.Expr:

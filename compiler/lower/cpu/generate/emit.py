@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
 from math import prod
 from typing import Any, NamedTuple
 
@@ -49,7 +48,7 @@ class Arguments:
         self._packed = packed
         self._dtype = dtype
         self._given = [self._argument(number, p) for number, p in enumerate(kernel.function.params)]
-        self._flat = [self._alias(buffer) for buffer in self._given]
+        self._flat = [flat(b) if isinstance(b.ty, tirx.BufferType) else b for b in self._given]
 
     def _argument(self, number: int, param: tirx.Buffer) -> tirx.Buffer:
         if not isinstance(param.ty, tirx.BufferType):
@@ -59,13 +58,6 @@ class Arguments:
             shape, dtype = (self._packed[number],), self._dtype or dtype
         assert shape is not None
         return build.arg(argument_name(number), build.Buffer(tuple(index(n) for n in shape), dtype, align=ANY_ADDRESS))
-
-    @staticmethod
-    def _alias(buffer: tirx.Buffer) -> tirx.Buffer:
-        if not isinstance(buffer.ty, tirx.BufferType):
-            return buffer
-        size = prod(shape_of(buffer) or ())
-        return build.decl_buffer((index(size),), dtype_of(buffer), data=tirx.buffer_data(buffer))
 
     def shaped(self, buffer: tirx.Buffer) -> tirx.Buffer:
         """The argument for `buffer`, in its own shape."""
@@ -79,6 +71,12 @@ class Arguments:
         number = self._kernel.argument(buffer)
         assert number is not None
         return number
+
+
+def flat(buffer: tirx.Buffer) -> tirx.Buffer:
+    """A buffer as one of a single dimension."""
+    size = prod(buffer.shape, start=index(1))
+    return build.decl_buffer((size,), dtype_of(buffer), data=tirx.buffer_data(buffer))
 
 
 def written(
@@ -179,6 +177,14 @@ def spread(numbers: int) -> int:
     """`size` rounded up to an odd number of cache lines, so that planes are spread over all sets of a cache."""
     lines = -(-numbers // 16)
     return (lines | 1 if is_number(lines) else lines + 1 - lines % 2) * 16
+
+
+def cleared(count: int, lanes: int, dtype: str = "float32") -> tirx.Buffer:
+    """Registers of zeros."""
+    made = registers(count, lanes, dtype)
+    with loop(count, "unroll") as number:
+        put(made, zeros(lanes, dtype), number * index(lanes), lanes)
+    return made
 
 
 def put(buffer: tirx.Buffer, value: tirx.Expr, start: tirx.Expr, lanes: int) -> None:
@@ -344,19 +350,6 @@ class Part(NamedTuple):
 
 WHOLE = Part(index(0), 1)
 """All of the work."""
-
-
-@dataclass(frozen=True, slots=True)
-class Share:
-    """Part number `part` of `parts` of the tiles of a task."""
-
-    part: tirx.Expr
-    parts: int
-    tiles: int
-
-    def loop(self) -> AbstractContextManager[tirx.Expr]:
-        """A loop over its tiles."""
-        return share_loop(self.part, self.parts, self.tiles)
 
 
 def share(part: tirx.Expr, parts: int, tiles: int) -> tuple[tirx.Expr, tirx.Expr]:

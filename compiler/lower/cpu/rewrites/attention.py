@@ -15,9 +15,10 @@ from dataclasses import dataclass
 
 from tvm import relax, tirx
 
+from heterocc.compiler.lower.arranged import strides_of
 from heterocc.compiler.lower.cpu.concatenations.appended import KEYS_ROOM, ROOMS, VALUES_ROOM, in_room, joins_of
 from heterocc.compiler.lower.cpu.generate.attention.attention import hidden_sizes, write_attention
-from heterocc.compiler.lower.cpu.generate.attention.description import Attention, Operand, Step, pitches, strided
+from heterocc.compiler.lower.cpu.generate.attention.description import Attention, Operand, Step, strided
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.rewrites.bindings import Bindings
 from heterocc.compiler.lower.cpu.rewrites.operands import (
@@ -300,7 +301,7 @@ class _Graph(Bindings):
                 return None
             along, stored = wide, (*stored[: join.form.axis], size, *stored[join.form.axis + 1 :])
             source, dtype = join.result, join.form.dtype
-        steps = pitches(along)
+        steps = list(strides_of(along))
         if repeated is not None:
             del steps[-3]  # the axis of copies
         steps = steps if axes is None else [steps[a] for a in axes]
@@ -337,5 +338,5 @@ class _Graph(Bindings):
         if last is None or axes is None or axes[-1] != len(shape) - 1:
             last, axes = result, tuple(range(len(shape)))
         stored = tuple(shape[a] for a in axes)
-        along = pitches(stored)
+        along = strides_of(stored)
         return last, strided(shape, [along[axes.index(a)] for a in range(len(shape))], shape[:-2], stored)

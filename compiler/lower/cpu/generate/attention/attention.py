@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -118,14 +117,9 @@ def _written(form: Attention, isa: Isa) -> tirx.PrimFunc:
         for size in hidden_sizes(form):
             build.arg(size.name, size)
         arguments.append(build.arg("o", _buffer(result)))
-        AttentionWriter(form, isa, [_flat(a, o) for a, o in zip(arguments, form.operands, strict=True)])
+        AttentionWriter(form, isa, list(map(emit.flat, arguments)))
     return builder.get()
 
 
 def _buffer(operand: Operand) -> tirx.Buffer:
     return build.Buffer(tuple(index(n) for n in operand.shape), operand.dtype)
-
-
-def _flat(buffer: tirx.Buffer, operand: Operand) -> tirx.Buffer:
-    size = index(math.prod(operand.shape))
-    return build.decl_buffer((size,), operand.dtype, data=tirx.buffer_data(buffer))

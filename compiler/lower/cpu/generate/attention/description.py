@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from heterocc.compiler.lower.arranged import strides_of
+
 
 @dataclass(frozen=True, slots=True)
 class Operand:
@@ -85,13 +87,5 @@ def broadcast(own: Sequence[int], dtype: str, shape: Sequence[int]) -> Operand |
     padded = (*[1] * (len(shape) - len(own)), *own)
     if any(n not in (1, wide) for n, wide in zip(padded, shape, strict=True)):
         return None
-    steps = [0 if n == 1 else s for n, s in zip(padded, pitches(padded), strict=True)]
+    steps = [0 if n == 1 else s for n, s in zip(padded, strides_of(padded), strict=True)]
     return Operand(tuple(own), dtype, tuple(steps[:-2]), steps[-2], steps[-1])
-
-
-def pitches(shape: Sequence[int]) -> list[int]:
-    """The strides of an array in elements."""
-    every = [1] * len(shape)
-    for axis in reversed(range(len(shape) - 1)):
-        every[axis] = every[axis + 1] * shape[axis + 1]
-    return every

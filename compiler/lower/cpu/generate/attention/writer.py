@@ -228,9 +228,7 @@ class AttentionWriter:
         largest = emit.registers(1, lanes)
         emit.put(largest, emit.vector(top, row * index(lanes), lanes), index(0), lanes)
         largest = folded(largest, lanes, tirx.max)
-        sums = emit.registers(2, lanes)
-        for place in (0, lanes):
-            emit.put(sums, emit.zeros(lanes), index(place), lanes)
+        sums = emit.cleared(2, lanes)
         whole, rest = divmod(keys, lanes)
 
         def take(vector: tirx.Expr, number: int, *, is_whole: bool = True) -> None:

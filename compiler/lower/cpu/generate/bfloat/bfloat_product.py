@@ -117,38 +117,22 @@ def round_row(
 ) -> None:
     """Store the terms of a row, at `where(term)` of a buffer, as pairs; zeros fill the last vector of 16 pairs.
 
-    `beside` is whether the terms lie one beside the other.
+    `beside` is whether the terms lie one beside the other: as many as fill vectors are then read as they are.
     """
-    lanes, chunk = 16, 32
-    rows, first = to
-
-    def take(start: tirx.Expr, low: tirx.Expr, high: tirx.Expr) -> None:
-        emit.put(rows, rounded(low, high), first + start, lanes)
-
+    lanes, (rows, first) = 16, to
+    chunk = 2 * lanes
     whole = terms // chunk if beside else 0
-    with emit.loop(whole) as number:
-        if whole:
+    if whole:
+        with emit.loop(whole) as number:
             start = number * index(chunk)
-            take(
-                number * index(lanes),
-                emit.vector(flat, where(start), lanes),
-                emit.vector(flat, where(start + index(lanes)), lanes),
-            )
-    left = terms - whole * chunk
-    if not left:
+            halves = (emit.vector(flat, where(start + index(n)), lanes) for n in (0, lanes))
+            emit.put(rows, rounded(*halves), first + number * index(lanes), lanes)
+    if whole * chunk == terms:
         return
-    if beside and whole and terms % 2 == 0:
-        start = index(terms - chunk)
-        low, high = (emit.vector(flat, where(start + index(n)), lanes) for n in (0, lanes))
-        take(index((terms - chunk) // 2), low, high)
-        return
-    held = emit.registers(2, lanes)
-    with emit.loop(-(-left // chunk)) as number:
-        start = index(whole * chunk) + number * index(chunk)
-        count = index(left) - number * index(chunk)
-        for half in range(2):
-            emit.put(held, emit.zeros(lanes), index(half * lanes), lanes)
-        with build.serial(index(0), tirx.min(count, index(chunk))) as term:
+    with emit.loop(-(-terms // chunk) - whole) as more:
+        number = index(whole) + more
+        held, start = emit.cleared(2, lanes), number * index(chunk)
+        with build.serial(index(0), tirx.min(index(terms) - start, index(chunk))) as term:
             build.buffer_store(held, flat[where(start + term)], [term])
-        low, high = (emit.vector(held, index(half * lanes), lanes) for half in range(2))
-        take(index(whole * lanes) + number * index(lanes), low, high)
+        halves = (emit.vector(held, index(n), lanes) for n in (0, lanes))
+        emit.put(rows, rounded(*halves), first + number * index(lanes), lanes)

@@ -172,7 +172,7 @@ class ProductWriter(FewColumns):
                 place_number, part, group = emit.unpacked(task, (outer, parts, groups))
             else:
                 place_number, group, part = emit.unpacked(task, (outer, groups, parts))
-            place, share = self._outer_place(place_number), emit.Share(part, parts, tiles)
+            place, share = self._outer_place(place_number), emit.Part(part, parts)
             emit.either_run(self.column_runs, group, lambda run: self._panel(arguments, place, run, group, share))
 
     def _outer_place(self, place: tirx.Expr) -> list[tuple[Axis, tirx.Expr]]:
@@ -183,16 +183,17 @@ class ProductWriter(FewColumns):
             values = {n: emit.bound(value) for n, value in values.items()}
         return [(axis, values[axis.loops[0]]) for axis in self.product.outer]
 
-    def _panel(self, arguments: Arguments, place: Place, run: Run, group: tirx.Expr, share: emit.Share) -> None:
+    def _panel(self, arguments: Arguments, place: Place, run: Run, group: tirx.Expr, part: emit.Part) -> None:
         """Compute one group of columns of some rows."""
         number, starts = emit.start_of(run, group), self._starts(run, group)
+        tiles = count_of(self.product.rows.length, self.row_runs)
         if not is_number(self.length):
             starts = [emit.bound(start) for start in starts]
 
         def every_tile() -> None:
             short = run.short and not self.masked
             copied = self.copy(arguments, place, starts, short=short) if short or self.copies else None
-            with share.loop() as tile:
+            with emit.share_loop(*part, tiles) as tile:
                 self._rows_of_panel(arguments, place, Panel(run, number, starts, copied), tile)
 
         def few_rows(rows: Run, tile: tirx.Expr, count: int) -> None:
@@ -201,7 +202,7 @@ class ProductWriter(FewColumns):
             self.write_few_columns(arguments, place, (rows, first), row_place, count)
 
         def few(count: int) -> None:
-            with share.loop() as tile:
+            with emit.share_loop(*part, tiles) as tile:
                 emit.either_run(self.row_runs, tile, lambda rows: few_rows(rows, tile, count))
 
         if run.short and self.takes_few_columns:

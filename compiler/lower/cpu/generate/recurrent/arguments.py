@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from tvm import tirx
@@ -35,9 +34,3 @@ class Arguments:
 def array(dtype: str, *shape: int) -> tirx.Buffer:
     """Memory of the kernel, for all its threads."""
     return build.alloc_buffer(tuple(map(index, shape)), dtype, scope="global")
-
-
-def flat(buffer: tirx.Buffer) -> tirx.Buffer:
-    """A buffer as one of a single dimension."""
-    size = math.prod(buffer.shape, start=index(1))
-    return build.decl_buffer((size,), str(buffer.dtype), data=tirx.buffer_data(buffer))

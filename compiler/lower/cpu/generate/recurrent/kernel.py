@@ -17,7 +17,7 @@ from heterocc.compiler.lower.converters.recurrent.layer import Layer
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.places import index
-from heterocc.compiler.lower.cpu.generate.recurrent.arguments import Arguments, array, flat
+from heterocc.compiler.lower.cpu.generate.recurrent.arguments import Arguments, array
 from heterocc.compiler.lower.cpu.generate.recurrent.cells import Cells, Step
 from heterocc.compiler.lower.cpu.generate.recurrent.groups import Group, Phase
 from heterocc.compiler.lower.cpu.generate.recurrent.levels import Levels
@@ -43,14 +43,14 @@ def _write(layer: Layer, given: Arguments, isa: Isa) -> None:
     batch, weights = given.batch, given.weights
     # a step reads the state that the one before wrote, while it writes its own
     state = array(layer.dtype, 2, batch, layer.padded)
-    rows = flat(state)
+    rows = emit.flat(state)
     _begin(given, layer, state)
     levels = Levels(layer, batch, isa) if layer.narrow else None
     phases = [Phase.of(layer, gates, isa) for gates in layer.phases]
     kept = array(layer.dtype, batch, layer.hidden) if len(phases) > 1 else None
     updates = array(layer.dtype, batch, layer.hidden) if len(phases) > 1 else None
     widest = max(len(phase.gates) for phase in phases)
-    memory = flat(array("int32" if layer.narrow else layer.dtype, batch, widest * layer.padded))
+    memory = emit.flat(array("int32" if layer.narrow else layer.dtype, batch, widest * layer.padded))
     count = _steps(given)
     with build.serial(index(0), count) as step:
         now = emit.bound(tirx.floormod(step, index(2)))
@@ -61,7 +61,7 @@ def _write(layer: Layer, given: Arguments, isa: Isa) -> None:
             sums = Sums(phase, memory, batch)
             source = Source(rows, start, layer.padded)
             if number and kept is not None:
-                source = Source(flat(kept), index(0), layer.hidden)
+                source = Source(emit.flat(kept), index(0), layer.hidden)
             if levels is not None:
                 source = Source(levels.bytes, index(0), layer.padded)
             cells = Cells(given, layer, sums, levels, Step(step, now, state, updates, kept))
@@ -84,7 +84,7 @@ def _steps(given: Arguments) -> tirx.Expr:
         build.buffer_store(longest, tirx.max(longest[index(0)], length), [index(0)])
     count = build.bind(longest[index(0)])
     each = index(given.batch) * given.outputs.shape[2]
-    rest = flat(given.outputs)
+    rest = emit.flat(given.outputs)
     with build.serial(index(0), (steps - count) * each) as place:
         build.buffer_store(rest, tirx.const(0, str(given.outputs.dtype)), [count * each + place])
     return count

@@ -10,7 +10,7 @@ from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.emit import broadcast, put, vector
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.places import index
-from heterocc.compiler.lower.cpu.generate.recurrent.arguments import array, flat
+from heterocc.compiler.lower.cpu.generate.recurrent.arguments import array
 from heterocc.compiler.lower.cpu.generate.spans import folded
 
 _WIDE = (4, 2, 1)
@@ -28,7 +28,7 @@ class Levels:
 
     def __init__(self, layer: Layer, batch: int, isa: Isa) -> None:
         self.layer, self.batch = layer, batch
-        self.bytes = flat(array("uint8", batch, layer.padded))
+        self.bytes = emit.flat(array("uint8", batch, layer.padded))
         self.scale = array("float32", 1)
         self.zero = array("int32", 1)
         self.sum = array("float32", batch) if layer.shifted else None
@@ -39,7 +39,7 @@ class Levels:
         """Write the code that makes them from rows of the state, [batch, padded] from `start` on in a flat buffer."""
         layer, lanes = self.layer, self.lanes
         zero, most = tirx.const(0, "float32"), tirx.const(_LEVELS, "float32")
-        ends = [_register(lanes) for _ in range(2)]
+        ends = [emit.cleared(1, lanes) for _ in range(2)]
         with emit.loop(self.batch * (layer.padded // lanes)) as part:
             value = vector(state, start + part * index(lanes), lanes)
             for end, combine in zip(ends, (tirx.min, tirx.max), strict=True):
@@ -53,7 +53,7 @@ class Levels:
         build.buffer_store(self.zero, tirx.Cast("int32", middle), [index(0)])
         with emit.loop(self.batch) as row:
             begin = build.bind(start + row * index(layer.padded))
-            total = _register(lanes) if self.sum is not None else None
+            total = emit.cleared(1, lanes) if self.sum is not None else None
             with emit.loop(layer.padded // lanes) as part:
                 value = vector(state, begin + part * index(lanes), lanes)
                 level = tirx.nearbyint(value / broadcast(scale, lanes)) + broadcast(middle, lanes)
@@ -65,9 +65,3 @@ class Levels:
                 put(self.bytes, narrow, row * index(layer.padded) + part * index(lanes), lanes)
             if total is not None and self.sum is not None:
                 build.buffer_store(self.sum, folded(total, lanes, lambda a, b: a + b)[index(0)], [row])
-
-
-def _register(lanes: int) -> tirx.Buffer:
-    made = emit.registers(1, lanes)
-    put(made, emit.zeros(lanes), index(0), lanes)
-    return made

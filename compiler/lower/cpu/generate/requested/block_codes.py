@@ -39,8 +39,7 @@ def write_block_codes(request: Request, arguments: Sequence[tirx.Buffer]) -> Non
         zero, levels = (build.float32(value) for value in (0.0, LEVELS))
         scale = build.bind(most / levels)
         inverse = build.bind(tirx.Select(most == zero, zero, levels / most))
-        held = emit.registers(1, lanes)
-        emit.put(held, emit.zeros(lanes), index(0), lanes)
+        held = emit.cleared(1, lanes)
         with emit.loop(vectors) as part:
             place = start + part * index(lanes)
             level = emit.registers(1, lanes)
@@ -55,8 +54,7 @@ def write_block_codes(request: Request, arguments: Sequence[tirx.Buffer]) -> Non
 
 def _combined(data: tirx.Buffer, start: tirx.Expr, vectors: int, lanes: int, combine: Combine) -> tirx.Expr:
     """The numbers of a block combined with 0, by lanes and then across them."""
-    held = emit.registers(1, lanes)
-    emit.put(held, emit.zeros(lanes), index(0), lanes)
+    held = emit.cleared(1, lanes)
     with emit.loop(vectors) as part:
         value = emit.vector(data, start + part * index(lanes), lanes)
         emit.put(held, combine(emit.vector(held, index(0), lanes), value), index(0), lanes)

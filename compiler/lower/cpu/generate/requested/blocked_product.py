@@ -201,9 +201,7 @@ def _multiply(given: BlockedArguments, panel: _Panel, chunk: tirx.Expr, rows: tu
 def _write_tile(given: BlockedArguments, vector: tirx.Expr, first: tirx.Expr, count: int) -> None:
     """Write `count` rows from `first` on of a vector of columns."""
     lanes = given.isa.lanes
-    totals, source = emit.registers(count, lanes), given.sources(first, count)
-    with emit.loop(count, "unroll") as row:
-        emit.put(totals, emit.zeros(lanes), row * index(lanes), lanes)
+    totals, source = emit.cleared(count, lanes), given.sources(first, count)
     with build.serial(index(0), index(given.blocks)) as block:
         _add_block(given, totals, (source, count), vector, block)
     given.store(totals, (first, count), vector)

@@ -59,9 +59,7 @@ def write_byte_range(request: Request, arguments: Sequence[tirx.Buffer]) -> None
 
 def _part(data: tirx.Buffer, extremes: Sequence[tirx.Buffer], part: emit.Part, whole: int, lanes: int) -> None:
     """The least and the largest element of each lane, of zero and some of the groups of vectors, which are `whole`."""
-    held = [[emit.registers(1, lanes) for _ in range(WIDE)] for _ in _ENDS]
-    for register in (r for registers in held for r in registers):
-        emit.put(register, emit.zeros(lanes), index(0), lanes)
+    held = [[emit.cleared(1, lanes) for _ in range(WIDE)] for _ in _ENDS]
     with emit.share_loop(*part, whole) as group:
         for number in range(WIDE):
             value = emit.vector(data, (group * index(WIDE) + index(number)) * index(lanes), lanes)

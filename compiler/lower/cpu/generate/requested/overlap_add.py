@@ -161,8 +161,7 @@ class _Writer:
     ) -> tirx.Buffer:
         """The sums of a vector of places of a row that have one remainder by the stride: those from a group on."""
         rows, across, lanes = self.rows, self.across, self.lanes
-        total = emit.registers(1, lanes)
-        emit.put(total, emit.zeros(lanes), index(0), lanes)
+        total = emit.cleared(1, lanes)
 
         def add_row(tap_row: tirx.Expr, window_row: tirx.Expr) -> None:
             with build.If(tirx.all(window_row >= index(0), window_row < index(rows.count))), build.Then():

@@ -11,7 +11,7 @@ which few are wanted, are searched a vector at a time.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 
 from tvm import tirx
@@ -98,7 +98,7 @@ def _write_rows(request: Request, arguments: Sequence[tirx.Buffer], around: Arou
         elements = _Row(request, row, begin, count, k)
         best = elements.search() if is_search(count, k) else elements.sort()
         with build.serial(index(0), index(k)) as step:
-            place = build.bind(best.place(step))
+            place = build.bind(best(step))
             to = (number * index(k) + step) * index(inner) + column
             build.buffer_store(values, row[begin + place], [to])
             build.buffer_store(places, place, [to])
@@ -110,18 +110,6 @@ def is_search(count: int, k: int) -> bool:
         return True
     entered = min(count, k * (1 + math.log(count / k)))
     return 0.2 * count + entered * (6 + k / 8) < 1000 + 7 * count
-
-
-class _Best:
-    """The best elements: `at(n)` is the one in place n of the order."""
-
-    def __init__(self, buffer: tirx.Buffer, first: int, *, backwards: bool) -> None:
-        self.buffer, self.first, self.backwards = buffer, first, backwards
-
-    def place(self, number: tirx.Expr) -> tirx.Expr:
-        """Its index in the row."""
-        low = self.buffer[number + index(self.first)] & index(_PLACE)
-        return index(_PLACE) - low if self.backwards else low
 
 
 class _Row:
@@ -139,8 +127,8 @@ class _Row:
         value = emit.vector(self.buffer, self.begin + place, lanes)
         return _ordered(value, self.dtype, lanes, largest=self.largest)
 
-    def search(self) -> _Best:
-        """The best elements in order, from those before and each next one."""
+    def search(self) -> Callable[[tirx.Expr], tirx.Expr]:
+        """The places of the best elements in order, from those before and each next one."""
         vectors = -(-self.k // self.halves)
         best = emit.scratch(1 + vectors * self.halves, "int64")
         build.buffer_store(best, tirx.const((1 << 63) - 1, "int64"), [index(0)])
@@ -187,7 +175,7 @@ class _Row:
                 place = build.bind(index(done) + rest)
                 with build.If(self.key(place) > worst()), build.Then():
                     enter(place)
-        return _Best(best, 1, backwards=True)
+        return lambda number: index(_PLACE) - (best[number + index(1)] & index(_PLACE))
 
     def _any(self, start: tirx.Expr, worst: tirx.Expr) -> tirx.Expr:
         """Whether one of the next vectors has a better element."""
@@ -204,8 +192,8 @@ class _Row:
         bits = tirx.Select(better, emit.vector(powers, index(0), self.lanes), none)
         return tirx.call_llvm_pure_intrin("int32", f"llvm.vector.reduce.or.v{self.lanes}i32", bits)
 
-    def sort(self) -> _Best:
-        """All elements in order: sorted by each byte of their values in turn, the lowest first (radix sort)."""
+    def sort(self) -> Callable[[tirx.Expr], tirx.Expr]:
+        """The places of all elements in order, sorted by each byte of their values, the lowest first (radix sort)."""
         either = [emit.scratch(self.count, "int64") for _ in range(2)]
         starts = emit.scratch(DIGITS * DIGIT, "int32")
         zero, one = tirx.const(0, "int32"), tirx.const(1, "int32")
@@ -237,7 +225,7 @@ class _Row:
                 to = build.bind(starts[counter])
                 build.buffer_store(starts, to + one, [counter])
                 build.buffer_store(either[1 - number % 2], element, [tirx.Cast("int64", to)])
-        return _Best(either[0], 0, backwards=False)
+        return lambda number: either[0][number] & index(_PLACE)
 
 
 def _ordered(value: tirx.Expr, dtype: str, lanes: int, *, largest: bool) -> tirx.Expr:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 
 from tvm import tirx
@@ -11,6 +10,7 @@ from tvm.script.ir_builder import tirx as build
 
 from heterocc.compiler.lower.converters.recurrent.layer import RECURRENT, Layer
 from heterocc.compiler.lower.cpu.bound_sizes import with_bound_sizes
+from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.places import index, shape_of
 from heterocc.compiler.lower.cpu.generate.recurrent.kernel import write_layer
@@ -77,9 +77,5 @@ def _written(function: tirx.PrimFunc, isa: Isa) -> tirx.PrimFunc:
             build.arg(buffer.name, build.Buffer(tuple(map(index, shape)), dtype))
             for buffer, shape, dtype in zip(function.params, shapes, request.dtypes, strict=True)
         ]
-        flat = [
-            build.decl_buffer((index(math.prod(shape)),), dtype, data=tirx.buffer_data(buffer))
-            for buffer, shape, dtype in zip(given, shapes, request.dtypes, strict=True)
-        ]
-        WRITERS[request.text("kind")](request, flat)
+        WRITERS[request.text("kind")](request, list(map(emit.flat, given)))
     return builder.get().with_attr("global_symbol", function.attrs["global_symbol"])

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx import helper
 
-from heterocc.compiler.lower.cpu.generate.products.panel_copies import PanelCopies
 from heterocc.compiler.lower.cpu.generate.products.product import propose_product
+from heterocc.compiler.lower.cpu.generate.products.product_reads import ProductReads
 from tests.compiler.lower.cpu.generate.generated import ARM, AVX512, Generated, assert_near, runnable, target_of
 from tests.compiler.lower.lowered import assert_same, model, run_cpu, run_ort
 from tests.few_examples import few
@@ -153,8 +153,8 @@ def test_rows_at_uneven_places_are_copied_for_many_rows(
     x, w = floats(1, 20, places), floats(rows, 20, 1)
     right = np.einsum("ok,nkx->nox", *wide(w[:, :, 0], x))
     copies: list[bool] = []
-    copy = PanelCopies.copy
-    monkeypatch.setattr(PanelCopies, "copy", lambda *given, **how: copies.append(True) or copy(*given, **how))
+    copy = ProductReads.copy
+    monkeypatch.setattr(ProductReads, "copy", lambda *given, **how: copies.append(True) or copy(*given, **how))
     forms = (propose_product,)
     kernel = Generated([node("Conv", ["x", "w"], ["y"])], {"x": x}, {"w": w}, target_of(cpu), forms=forms)
     assert_near(kernel.run(), right, 20)
