@@ -142,19 +142,6 @@ def test_a_row_of_any_length_has_pieces_whose_copies_stay_in_a_cache(places: int
     assert int(sym.Analyzer().simplify(substituted(count, values))) == pieces
 
 
-def test_few_frames_of_a_signal_have_code_along_the_rows_of_the_weight() -> None:
-    """A voice detector transforms four frames a call: vectors along these are mostly empty."""
-    nodes = [_N("Conv", ["x", "w"], ["y"], strides=[128])]
-    module = _kernels(nodes, {"x": ("n", 1, "m")}, {"w": np.ones((258, 1, 256), np.float32)})
-    function, isa = module.mod[module.kernels[0].symbol], isa_of(target_of(AVX512))
-    with assuming(dims_of(function)):
-        kernel = read_kernel(function, {1})
-        assert kernel is not None
-        (product,) = propose_product(kernel, isa)
-        writer = product.writer(isa)
-        assert isinstance(writer, ProductWriter) and writer.copies and writer.takes_few_columns
-
-
 @pytest.mark.parametrize(("size", "sizes"), [(64, [6, 4, 3, 2, 1]), (512, [6, 5, 4, 3, 2, 1])])
 def test_few_rows_have_a_size_of_tile_each_only_if_the_weights_are_far(size: int, sizes: list[int]) -> None:
     """Little weights stay in a near cache, so that two tiles read them in hardly more time than one."""

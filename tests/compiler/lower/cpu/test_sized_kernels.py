@@ -342,9 +342,7 @@ def test_a_kernel_of_any_size_is_right_and_stays_in_its_arguments(name: str, n: 
     kernel(name)({"n": n, "m": m, "k": k})
 
 
-@pytest.mark.parametrize(
-    "name", ["product of a weight and few columns", "convolution of one dimension", "filtered convolution"]
-)
+@pytest.mark.parametrize("name", ["convolution of one dimension", "filtered convolution"])
 def test_every_number_of_few_columns_is_right(name: str) -> None:
     """Their vectors lie along the rows of a weight's tiles, with code for up to four columns."""
     for columns in range(1, 10):

@@ -17,12 +17,11 @@ from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.epilogue import can_store
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.pairs import rounded
-from heterocc.compiler.lower.cpu.generate.panels import Panels
-from heterocc.compiler.lower.cpu.generate.places import Axis, Place, at, index
+from heterocc.compiler.lower.cpu.generate.places import Place, at, index
 from heterocc.compiler.lower.cpu.generate.products.product import ProductWriter
-from heterocc.compiler.lower.cpu.generate.products.product_form import Side, find_product
+from heterocc.compiler.lower.cpu.generate.products.product_form import find_product
 from heterocc.compiler.lower.cpu.generate.read import Kernel
-from heterocc.compiler.lower.cpu.generate.terms import PAIRS, Term
+from heterocc.compiler.lower.cpu.generate.terms import PAIRS
 from heterocc.compiler.lower.cpu.generate.tiles import Run
 from heterocc.compiler.lower.cpu.sizes import is_number
 
@@ -39,7 +38,7 @@ def propose_paired_product(kernel: Kernel, isa: Isa) -> Iterator[Candidate]:
         return
 
     def writer(isa: Isa) -> _Writer:
-        return _Writer(kernel, product, isa.narrowed(product.columns.length))
+        return _Writer(kernel, product, isa.narrowed(product.columns.length), PAIRS)
 
     yield Candidate("product", writer(isa).cycles, writer, "of pairs", "int32")
 
@@ -47,24 +46,8 @@ def propose_paired_product(kernel: Kernel, isa: Isa) -> Iterator[Candidate]:
 class _Writer(ProductWriter):
     """A generator of a product of pairs."""
 
-    any_length = False
-
-    def kind_of(self, kernel: Kernel) -> Term:
-        """The kind of the product's terms."""
-        return PAIRS
-
     rows: tirx.Buffer
     """The rounded numbers, row by row, if they are not a weight."""
-
-    @property
-    def terms(self) -> int:
-        """The number of pairs."""
-        return -(-self.product.terms.length // 2)
-
-    def packing(self, side: Side, places: Axis, lanes: int, tiles: tuple[Run, ...]) -> Panels | None:
-        """The layout of a weight."""
-        plain = super().packing(side, places, lanes, tiles)
-        return None if plain is None else plain.in_pairs()
 
     def must_copy(self) -> bool:
         """Whether vectors are copied: always, to round them."""

@@ -23,7 +23,7 @@ from heterocc.compiler.lower.cpu.generate.products.product import ProductWriter
 from heterocc.compiler.lower.cpu.generate.products.product_form import Product, find_product
 from heterocc.compiler.lower.cpu.generate.products.product_reads import Panel
 from heterocc.compiler.lower.cpu.generate.read import Kernel
-from heterocc.compiler.lower.cpu.generate.terms import BYTES, Term
+from heterocc.compiler.lower.cpu.generate.terms import BYTES
 from heterocc.compiler.lower.cpu.generate.tiles import Run
 from heterocc.compiler.lower.cpu.sizes import is_number, typical
 from heterocc.compiler.lower.kernels.expressions import dtype_of
@@ -64,14 +64,10 @@ class ByteWriter(ProductWriter):
     """Writes a product: panels of columns, whose weights stay in a cache, each down all rows."""
 
     def __init__(self, kernel: Kernel, product: Product, isa: Isa) -> None:
-        super().__init__(kernel, product, isa)
+        super().__init__(kernel, product, isa, BYTES[isa.dot])
         assert self.packed[1] is not None
         self.panels = self.packed[1]
         self.cost = self.panels.steps * self.kind.cost  # instructions for a row and a vector
-
-    def kind_of(self, kernel: Kernel) -> Term:
-        """The kind of the product's terms."""
-        return BYTES[self.isa.dot]
 
     @property
     def cycles(self) -> float:

@@ -33,12 +33,11 @@ from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.masked import can_mask, store_masked
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.places import Axis, Place, index, overlapping, shape_of
-from heterocc.compiler.lower.cpu.generate.products.few_columns import FewColumns, of_columns
 from heterocc.compiler.lower.cpu.generate.products.product_form import Product, Side, find_product
-from heterocc.compiler.lower.cpu.generate.products.product_reads import Panel
+from heterocc.compiler.lower.cpu.generate.products.product_reads import Panel, ProductReads
 from heterocc.compiler.lower.cpu.generate.products.tile_fetch import epilogue_reads, fetching_tile
 from heterocc.compiler.lower.cpu.generate.read import Kernel
-from heterocc.compiler.lower.cpu.generate.terms import NUMBERS, Term
+from heterocc.compiler.lower.cpu.generate.terms import NUMBERS, PAIRS, Term
 from heterocc.compiler.lower.cpu.generate.tiles import (
     MOST_ROWS,
     ROW_PLACES,
@@ -46,7 +45,6 @@ from heterocc.compiler.lower.cpu.generate.tiles import (
     column_runs,
     most_rows,
     pick_tile,
-    vector_runs,
 )
 from heterocc.compiler.lower.cpu.sizes import is_number, larger, smaller, typical
 from heterocc.compiler.lower.kernels.expressions import dtype_of, itemsize
@@ -81,32 +79,26 @@ def _has_no_rows(product: Product) -> bool:
     return 1 not in [axis.step(product.vectors.form) for axis in (product.columns, product.terms)]
 
 
-class ProductWriter(FewColumns):
+class ProductWriter(ProductReads):
     """A generator of a product: panels of columns, and for each all rows, tile by tile.
 
     If the number of columns is known only at run time, those that whole tiles leave may not fill a vector: it is
     masked, or they are copied to a panel of one vector.
     """
 
-    def __init__(self, kernel: Kernel, product: Product, isa: Isa) -> None:
-        self.kernel, self.product, self.isa = kernel, product, isa
-        self.kind = self.kind_of(kernel)
+    def __init__(self, kernel: Kernel, product: Product, isa: Isa, kind: Term | None = None) -> None:
+        self.kernel, self.product, self.isa, self.kind = kernel, product, isa, kind or NUMBERS[kernel.dtype]
         self.length = product.columns.length
         count = -(-self.length // isa.lanes)
         tall, wide = pick_tile(product.rows.length, count, isa, self._most_rows())
         self.row_runs = row_runs(product.rows.length, tall, near=self.reads_near)
-        sized = self.any_length and not is_number(self.length)
-        self.column_runs = column_runs(self.length, isa.lanes, wide) if sized else vector_runs(count, wide)
+        self.column_runs = column_runs(self.length, isa.lanes, wide)
         self.packed = (
             self.packing(product.numbers, product.rows, 1, self.row_runs),
             self.packing(product.vectors, product.columns, isa.lanes, self.column_runs),
         )
         self.copies = self.packed[1] is None and self.must_copy()
         self.masked = isa.masks and isa.lanes > 1 and not self.copies and can_mask(kernel, product.columns)
-
-    def kind_of(self, kernel: Kernel) -> Term:
-        """The kind of the product's terms."""
-        return NUMBERS[kernel.dtype]
 
     def _most_rows(self) -> int:
         """The limit on rows of a tile; rows of a factor that is read in place may compete for a set of the cache."""
@@ -150,7 +142,8 @@ class ProductWriter(FewColumns):
         shape = shape_of(side.load.source)
         assert shape is not None
         sizes = (of_outer, terms.length, places.length, lanes, tiles)
-        return Panels(side.weight, shape, order, *sizes, segments=of_segments, group=self.kind.together)
+        panels = Panels(side.weight, shape, order, *sizes, segments=of_segments, group=self.kind.together)
+        return panels.in_pairs() if self.kind is PAIRS else panels
 
     def write(self, arguments: Arguments) -> None:
         """Write the kernel's body."""
@@ -190,25 +183,10 @@ class ProductWriter(FewColumns):
         if not is_number(self.length):
             starts = [emit.bound(start) for start in starts]
 
-        def every_tile() -> None:
-            short = run.short and not self.masked
-            copied = self.copy(arguments, place, starts, short=short) if short or self.copies else None
-            with emit.share_loop(*part, tiles) as tile:
-                self._rows_of_panel(arguments, place, Panel(run, number, starts, copied), tile)
-
-        def few_rows(rows: Run, tile: tirx.Expr, count: int) -> None:
-            first = emit.start_of(rows, tile)
-            row_place = self._row_places(rows.size, first)
-            self.write_few_columns(arguments, place, (rows, first), row_place, count)
-
-        def few(count: int) -> None:
-            with emit.share_loop(*part, tiles) as tile:
-                emit.either_run(self.row_runs, tile, lambda rows: few_rows(rows, tile, count))
-
-        if run.short and self.takes_few_columns:
-            of_columns(self.length, few, every_tile)
-        else:
-            every_tile()
+        short = run.short and not self.masked
+        copied = self.copy(arguments, place, starts, short=short) if short or self.copies else None
+        with emit.share_loop(*part, tiles) as tile:
+            self._rows_of_panel(arguments, place, Panel(run, number, starts, copied), tile)
 
     def _starts(self, run: Run, group: tirx.Expr) -> list[tirx.Expr]:
         """The starts of the vectors of a panel."""

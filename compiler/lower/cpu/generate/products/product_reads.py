@@ -51,9 +51,6 @@ class ProductReads:
     are those of tiles of rows and of panels.
     """
 
-    any_length = True
-    """Whether rows may be shorter than a vector if their length is known only at run time."""
-
     kind: Term
     kernel: Kernel
     product: Product
@@ -162,7 +159,7 @@ class ProductReads:
     @property
     def terms(self) -> int:
         """The number of steps of the reduction."""
-        return self.product.terms.length
+        return -(-self.product.terms.length // (2 if self.kind is PAIRS else 1))
 
     @property
     def distance(self) -> int:
@@ -182,7 +179,7 @@ class ProductReads:
         side = self.product.vectors
         if self.product.columns.step(side.form) != 1:
             return True
-        if (is_number(self.length) or not self.any_length) and self.length < self.isa.lanes:
+        if is_number(self.length) and self.length < self.isa.lanes:
             return True
         return self.evicts or self._slow_in_place()
 
