@@ -28,7 +28,6 @@ from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.places import index
 from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.generate.terms import NUMBERS, Term
-from heterocc.compiler.lower.cpu.generate.tiles import tile_cycles
 from heterocc.compiler.lower.cpu.sizes import Dim, exceeds, is_number, larger, smaller, typical
 from heterocc.compiler.lower.kernels.expressions import dtype_of
 
@@ -92,9 +91,6 @@ class CopiedRows:
         self.pitch = self.copied.extent
         most = conv.rows.places * self.pitch
         self.isa = isa.narrowed(most)
-        # Rows of one vector each form a line without gaps if nothing lies between them: several of them fill a tile.
-        self.joined = is_number(conv.columns.places) and conv.columns.places == self.isa.lanes == self.pitch
-        self.whole = not exceeds(conv.columns.places, self.isa.lanes) and not self.joined
         # Chunks of few rows suit images of all sizes; of one row, all.
         sized = SIZED_ROWS if isa.lanes > 1 else 1
         most = conv.rows.places if is_number(conv.rows.places) else sized
@@ -147,7 +143,7 @@ class CopiedRows:
     def _take_rows(self, rows: int) -> None:
         """Take so many rows of outputs for a chunk."""
         self.rows = rows
-        self.vectors = self._vectors(1 if self.whole else rows)
+        self.vectors = self._vectors(rows)
         self.lines = rows + self.conv.rows.reach // self.conv.rows.stride
 
     def _chunks(self) -> int:
@@ -175,8 +171,6 @@ class CopiedRows:
     @property
     def _reads_beyond(self) -> bool:
         """Whether vectors read beyond a plane's rows, by fewer numbers than a vector has."""
-        if self.whole or self.joined:
-            return False
         furthest = (self.conv.columns.taps - 1) * self.copied.dilation // self.copied.stride
         beyond = self.vectors * self.isa.lanes + furthest - self.rows * self.pitch
         return not is_number(beyond) or beyond > 0
@@ -187,13 +181,11 @@ class CopiedRows:
 
     def _best_rows(self, most: int) -> int:
         """The number of rows of outputs, up to `most`, of a chunk."""
-        costs = [(self._cycles(rows) * self._filling(rows), rows) for rows in range(1, most + 1)]
+        costs = [(self._cycles(rows), rows) for rows in range(1, most + 1)]
         return min(costs)[1]
 
     def _vectors(self, rows: int) -> int:
-        """The number of vectors of `rows` rows of outputs: whole ones per row, or a line with the gaps between rows."""
-        if self.whole:
-            return rows * self.conv.columns.places // self.isa.lanes
+        """The number of vectors of a line of `rows` rows of outputs, with the gaps between them."""
         return -(-((rows - 1) * self.pitch + self.conv.columns.places) // self.isa.lanes)
 
     @property
@@ -251,10 +243,6 @@ class CopiedRows:
     def row_bytes(self) -> int:
         """What is copied for one row of outputs, in bytes."""
         return 4 * self._copied_lines(1) * typical(self.pitch)
-
-    def _filling(self, rows: int) -> float:
-        """The time of sums in tiles of joined rows, relative to others."""
-        return tile_cycles(self.conv.outputs, rows, self.isa) if self.joined else 1.0
 
     def _computed(self, rows: int) -> float:
         """The vectors of outputs whose sums are computed for `rows` rows."""

@@ -18,15 +18,13 @@ from heterocc.compiler.lower.cpu.generate.convolution.copied_rows import MOST_UN
 from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, find_planes
 from heterocc.compiler.lower.cpu.generate.convolution.row_taps import HERE, MOST_IN_ROW, along_row
 from heterocc.compiler.lower.cpu.generate.emit import Arguments, Step, Walk
-from heterocc.compiler.lower.cpu.generate.epilogue import can_store, store_tile, store_vectors
+from heterocc.compiler.lower.cpu.generate.epilogue import can_store, store_vectors
 from heterocc.compiler.lower.cpu.generate.fetch import LINE, fetching, written_forms
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.masked import can_mask, store_row
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.places import Axis, Place, at, index
-from heterocc.compiler.lower.cpu.generate.products.few_columns import of_columns, put_rows, weight_vector
 from heterocc.compiler.lower.cpu.generate.read import Kernel
-from heterocc.compiler.lower.cpu.generate.terms import FLOATS
 from heterocc.compiler.lower.cpu.generate.tiles import (
     Run,
     pick_tile,
@@ -37,13 +35,9 @@ from heterocc.compiler.lower.cpu.generate.tiles import (
 )
 from heterocc.compiler.lower.cpu.sizes import is_number, typical
 
-MORE_PLACES = 8
-"""The most places of a line, whose number is known only at run time, that have vectors along channels: two sizes of
-tiles have code, of a few and of so many."""
-
 POINT_TIME = 1.06
-"""The time of 1x1 over the modelled one if sums are stored through a line, because rows do not fill vectors: of 64 to
-256 channels at 56x56 on a Zen 4, where products store them from registers."""
+"""The time of 1x1 over the modelled one, because sums are stored through a line: of 64 to 256 channels at 56x56 on a
+Zen 4, where products store them from registers."""
 
 PHASES_TIME = 1.3
 """The time of strides above MOST_IN_ROW over the modelled one: each tap reads another plane, of which no line is near.
@@ -94,9 +88,8 @@ class DirectWriter(CopiedRows):
     @property
     def cycles(self) -> float:
         """Modelled time of the convolution, with what its tiles take more than one multiply-add after the other."""
-        points = self.conv.taps == 1 and self.conv.columns.stride == 1
-        lines = POINT_TIME if points and not self.whole else 1.0
-        lines *= PHASES_TIME if self.conv.columns.stride > MOST_IN_ROW else 1.0
+        stride = self.conv.columns.stride
+        lines = POINT_TIME if self.conv.taps == stride == 1 else PHASES_TIME if stride > MOST_IN_ROW else 1.0
         return super().cycles * lines * 2 * tile_cycles(self.conv.outputs, typical(self.vectors), self.isa)
 
     @property
@@ -117,7 +110,7 @@ class DirectWriter(CopiedRows):
         def chunk(
             copied: tirx.Buffer, where: tuple[tirx.Expr, tirx.Expr, tirx.Expr], part: tuple[tirx.Expr, int]
         ) -> None:
-            sums = None if self.whole else emit.scratch(most * self.isa.lanes + self.isa.lanes, self.kind.sums)
+            sums = emit.scratch(most * self.isa.lanes + self.isa.lanes, self.kind.sums)
             with emit.share_loop(*part, tiles) as tile:
                 emit.either_run(
                     self.channel_runs,
@@ -130,12 +123,12 @@ class DirectWriter(CopiedRows):
     def _tile(
         self,
         arguments: Arguments,
-        buffers: tuple[tirx.Buffer, tirx.Buffer | None],
+        buffers: tuple[tirx.Buffer, tirx.Buffer],
         run: Run,
         tile: tirx.Expr,
         where: tuple[tirx.Expr, tirx.Expr, tirx.Expr],
     ) -> None:
-        """Compute some output channels of a chunk of rows, stored directly or through a buffer of lines."""
+        """Compute some output channels of a chunk of rows: all rows as one line, from which they are stored."""
         conv = self.conv
         image, group, top = where
         first = emit.start_of(run, tile)
@@ -147,14 +140,8 @@ class DirectWriter(CopiedRows):
             fetch = self._next_inputs(arguments, where, tile, (start, vectors))
             return self._sums(arguments, buffers[0], run, (group, first), (start, vectors), fetch)
 
-        if buffers[1] is None:
-            self._store_rows(arguments, run, sums, place)
-        else:
-
-            def few(count: int) -> tirx.Buffer:
-                return self._few_sums(arguments, buffers[0], run, (group, first), count)
-
-            self._store_line(arguments, run, buffers[1], sums, few, place)
+        self._line(arguments, run, buffers[1], sums, place)
+        self._store(arguments, run, buffers[1], place)
 
     def place_of(self, image: tirx.Expr, channel: tirx.Expr, row: tirx.Expr, column: tirx.Expr) -> Place:
         """The place of an output."""
@@ -162,14 +149,12 @@ class DirectWriter(CopiedRows):
         loops = [*self.conv.image_loops(image), *zip(self.conv.loops[1:], places, strict=True)]
         return self.kernel.place(loops)
 
-    def _fetch(
-        self, arguments: Arguments, rows: int, place: PlaceOf, vectors: tuple[tirx.Expr, tirx.Expr, int]
-    ) -> None:
-        """Prefetch the outputs of a tile while its sums are computed: `vectors` are their line, first column and count.
+    def _fetch(self, arguments: Arguments, rows: int, place: PlaceOf, vectors: tuple[tirx.Expr, int]) -> None:
+        """Prefetch the outputs of a tile while its sums are computed: `vectors` are their first column and count.
 
         Columns that exceed the line are those of the next lines; what lies between rows in a buffer is disregarded.
         """
-        line, start, count = vectors
+        start, count = vectors
         conv = self.conv
         size = 4 * typical(conv.outputs) * typical(conv.rows.places) * typical(conv.columns.places)
         if size < self.isa.core.fetched_bytes or typical(conv.work) < emit.PARALLEL_WORK:
@@ -179,7 +164,7 @@ class DirectWriter(CopiedRows):
             if columns.step(form) != 1:
                 continue
             with emit.loop(rows, "unroll") as row:
-                first = at(form, place(row, line, index(0)))
+                first = at(form, place(row, index(0), index(0)))
                 if first is not None:
                     for vector in range(count):
                         where = first + start + index(vector * self.isa.lanes)
@@ -220,53 +205,22 @@ class DirectWriter(CopiedRows):
 
         return fetch
 
-    def _store_rows(self, arguments: Arguments, run: Run, sums: Sums, place: PlaceOf) -> None:
-        """Rows of whole vectors, stored from registers."""
-        lanes = self.isa.lanes
-        with emit.loop(self.rows) as line:
-            for vectors in self.vector_runs:
-                with emit.loop(vectors.count) as number:
-                    start = (index(vectors.start) + number * index(vectors.size)) * index(lanes)
+    def _line(self, arguments: Arguments, run: Run, line: tirx.Buffer, sums: Sums, place: PlaceOf) -> None:
+        """Put the sums of all rows into one line."""
+        lanes, pitch = self.isa.lanes, self.vectors * self.isa.lanes
+        for vectors in self.vector_runs:
+            with emit.loop(vectors.count) as number:
+                start = (index(vectors.start) + number * index(vectors.size)) * index(lanes)
+                self._fetch(arguments, run.size, place, (start, vectors.size))
+                tile = sums(start, vectors.size)
+                with emit.loop(run.size, "unroll") as row:
+                    for column, buffer in enumerate(tile):
+                        to = row * index(pitch) + start + index(column * lanes)
+                        emit.put(line, emit.vector(buffer, row * index(lanes), lanes), to, lanes)
 
-                    def at(row: tirx.Expr, column: int, lane: tirx.Expr, start: tirx.Expr = start) -> Place:
-                        return place(row, line, start + index(column * lanes) + lane)
-
-                    self._fetch(arguments, run.size, place, (line, start, vectors.size))
-                    tile = sums(line * index(self.pitch) + start, vectors.size)
-                    store_tile(self.kernel, arguments, tile, run.size, lanes, at, lambda _: lanes)
-
-    def _store_line(
-        self,
-        arguments: Arguments,
-        run: Run,
-        line_: tirx.Buffer,
-        sums: Sums,
-        few: Callable[[int], tirx.Buffer],
-        place: PlaceOf,
-    ) -> None:
-        """All rows as one line to a buffer, and from there row by row."""
-        lanes = self.isa.lanes
-        pitch = self.vectors * lanes
-
-        def in_vectors() -> None:
-            for vectors in self.vector_runs:
-                with emit.loop(vectors.count) as number:
-                    start = (index(vectors.start) + number * index(vectors.size)) * index(lanes)
-                    self._fetch(arguments, run.size, place, (index(0), start, vectors.size))
-                    tile = sums(start, vectors.size)
-                    with emit.loop(run.size, "unroll") as row:
-                        for column, buffer in enumerate(tile):
-                            to = row * index(pitch) + start + index(column * lanes)
-                            emit.put(line_, emit.vector(buffer, row * index(lanes), lanes), to, lanes)
-
-        def of_few(count: int) -> None:
-            put_rows(line_, few(count), (run.size, count), self.isa, lambda row: row * index(pitch))
-
-        if not is_number(self.vectors) and self.isa.has_masks and run.size <= lanes and self.kind is FLOATS:
-            length = (self.rows - 1) * self.pitch + self.conv.columns.places
-            of_columns(length, of_few, lambda: of_columns(length, of_few, in_vectors, MORE_PLACES))
-        else:
-            in_vectors()
+    def _store(self, arguments: Arguments, run: Run, line_: tirx.Buffer, place: PlaceOf) -> None:
+        """Store the rows of a line."""
+        lanes, pitch = self.isa.lanes, self.vectors * self.isa.lanes
         places = self.conv.columns.places
         columns = Axis((self.conv.loops[-1],), (places,))
         masked = not is_number(places) and self.isa.has_masks and can_mask(self.kernel, columns)
@@ -313,26 +267,6 @@ class DirectWriter(CopiedRows):
         walk = self._walk(weights, run, number_of, fetch)
         terms = self.inputs * self.conv.taps
         return list(emit.product_tile(run.size, vectors, terms, self.isa, broadcast, loaded, walk, kind=self.kind))
-
-    def _few_sums(
-        self,
-        arguments: Arguments,
-        copied: tirx.Buffer,
-        run: Run,
-        channel: tuple[tirx.Expr, tirx.Expr],
-        count: int,
-    ) -> tirx.Buffer:
-        """The sums of a line of a few places, of each a vector along the channels of `run`."""
-        weights, number_of = self._weights(arguments, run, channel)
-
-        def number(place: tirx.Expr, term: _Term) -> tirx.Expr:
-            return copied[self._begin(term) + place]
-
-        def weight(_: int, term: _Term) -> tirx.Expr:
-            return weight_vector(weights, number_of(term), run.size, self.isa)
-
-        walk, terms = self._walk(weights, run, number_of, lambda _: None), self.inputs * self.conv.taps
-        return emit.product_tile(count, 1, terms, self.isa.narrowed(run.size), number, weight, walk)[0]
 
     def _begin(self, term: _Term) -> tirx.Expr:
         """The place in the copies of what the first place of a line reads for a term."""
