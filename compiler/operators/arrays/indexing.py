@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 import onnx
@@ -125,6 +125,16 @@ def _one_hot_shapes(given: Given) -> list[Shape] | None:
     shape, depth = given.first, given.elements(1)
     axis = given.attribute("axis", -1) % (len(shape) + 1)
     return [(*shape[:axis], depth[0] if depth else None, *shape[axis:])]
+
+
+def rows_of(table: int) -> Callable[[onnx.NodeProto, Known], int | None]:
+    """A number of rows of the input `table`, for `Operator.below`."""
+
+    def rows(node: onnx.NodeProto, known: Known) -> int | None:
+        shape = known.shape(node.input[table]) if len(node.input) > table else None
+        return shape[0] or None if shape else None
+
+    return rows
 
 
 def _depth(node: onnx.NodeProto, known: Known) -> int | None:

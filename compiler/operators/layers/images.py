@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from heterocc.compiler.operators.arrays.indexing import some
+from heterocc.compiler.operators.arrays.indexing import rows_of, some
 from heterocc.compiler.operators.record import COORDINATES, MICROSOFT, Operator, Renamed
 from heterocc.compiler.symbolic.given import Given, Shape
 from heterocc.compiler.symbolic.quotients import quotient
@@ -112,6 +112,9 @@ _RESIZING = (
     "keep_aspect_ratio_policy nearest_mode"
 )
 
+_OF_FIRST_IMAGE = (0.0, 1.0)
+"""Numbers with which a region of MaxRoiPool is of the first image, whose number is among its coordinates."""
+
 OPERATORS = (
     Operator(
         "Resize",
@@ -127,6 +130,6 @@ OPERATORS = (
     Operator("GridSample", needs=grid_sample, float32_inputs=COORDINATES),
     Operator("GridSample", MICROSOFT, renamed=Renamed("result = GridSample (x, grid)", ("x", "grid"), since=16)),
     Operator("AffineGrid", shapes=grid_shapes, sized=True, needs=affine_grid, float32_inputs=COORDINATES),
-    Operator("RoiAlign", needs=roi_align, settings=True, float32_inputs=COORDINATES, steep=True),
-    Operator("MaxRoiPool", needs=max_roi_pool, float32_inputs=COORDINATES, steep=True),
+    Operator("RoiAlign", below={2: rows_of(0)}, needs=roi_align, settings=True, float32_inputs=COORDINATES, steep=True),
+    Operator("MaxRoiPool", intervals={1: _OF_FIRST_IMAGE}, needs=max_roi_pool, float32_inputs=COORDINATES, steep=True),
 )

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-import onnx
-
+from heterocc.compiler.operators.arrays.indexing import rows_of
 from heterocc.compiler.operators.elements.arithmetic import DENOMINATOR
-from heterocc.compiler.operators.record import MICROSOFT, SPATIAL, Known, Operator, Part, nothing, same_shape
+from heterocc.compiler.operators.record import MICROSOFT, SPATIAL, Operator, Part, nothing, same_shape
 from heterocc.compiler.symbolic.given import Given, Shape
 from heterocc.compiler.symbolic.requirement import Needs
 
@@ -74,16 +72,6 @@ def embedding_shapes(given: Given) -> list[Shape] | None:
     return [(*tokens, words[1]), (tokens[0],), (*tokens, words[1])]
 
 
-def _rows_of(table: int) -> Callable[[onnx.NodeProto, Known], int | None]:
-    """EmbedLayerNormalization: the rows of a table."""
-
-    def rows(node: onnx.NodeProto, known: Known) -> int | None:
-        shape = known.shape(node.input[table]) if len(node.input) > table else None
-        return shape[0] or None if shape else None
-
-    return rows
-
-
 def _skipping(name: str, **facts: Any) -> Operator:
     return Operator(name, MICROSOFT, unchecked=True, shapes=skip_shapes, needs=skip, filled=((Part(1),),), **facts)
 
@@ -112,7 +100,7 @@ OPERATORS = (
     Operator(
         "EmbedLayerNormalization",
         MICROSOFT,
-        below={0: _rows_of(2), 1: _rows_of(4)},
+        below={0: rows_of(2), 1: rows_of(4)},
         shapes=embedding_shapes,
         needs=embedding,
     ),

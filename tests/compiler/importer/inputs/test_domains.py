@@ -108,6 +108,19 @@ def test_a_token_of_an_embedding_layer_lies_within_its_table() -> None:
     assert found.min() == 0 and 20 < found.max() < 30
 
 
+@pytest.mark.parametrize("op_type", ["RoiAlign", "MaxRoiPool"])
+def test_drawn_regions_are_of_images_of_the_batch(op_type: str, tmp_path: Path) -> None:
+    """Nothing was checked before: ONNX Runtime refuses the number of an image that there is not."""
+    sizes = {"output_height": 2, "output_width": 2} if op_type == "RoiAlign" else {"pooled_shape": [2, 2]}
+    inputs = [value("x", [1, 2, 9, 7]), value("regions", [3, 4 if op_type == "RoiAlign" else 5])]
+    if op_type == "RoiAlign":
+        inputs.append(value("images", [3], TensorProto.INT64))
+    made = helper.make_node(op_type, [i.name for i in inputs], ["y"], **sizes)
+    path = save(tmp_path, model([made], inputs, [value("y", [3, 2, 2, 2])]))
+    report = compile_model(path, tmp_path / "m.hcb", devices="CPU", cpu_variant=False)
+    assert not report.warnings
+
+
 def test_another_seed_of_a_run_draws_from_what_the_model_is_known_to_accept(tmp_path: Path) -> None:
     path = save(tmp_path, model([node("Log", "x", "y")], [value("x", [64])], [value("y", [64])]))
     compile_model(path, tmp_path / "m.hcb", devices="CPU")
