@@ -42,9 +42,10 @@ _CUDA_FATAL = (
 
 
 _NODE = "Non-zero status code returned while running "
+_BEHIND_NAME = "' Status Message: "
 _ORT_NODE = (
     rf"{_NODE}(?P<operator>\w+) node\. "
-    r"Name:'(?P<node>.*?)' Status Message: (?P<reason>.*)"
+    rf"Name:'(?P<node>.*?){_BEHIND_NAME}(?P<reason>.*)"
 )
 _ORT_PLACE = r"^(/\S+:\d+ .*? was false\.|\S+\.cc:\d+ ([\w:*&<>~ ]*\([^)]*\) |\S+ ))\s*"
 """What ONNX Runtime puts before a reason: its source, its function, and the condition that does not hold."""
@@ -95,13 +96,14 @@ def first_line(error: BaseException) -> str:
 def _input_fault(error: BaseException, doing: str) -> InputValueError | None:
     """The error of a node that cannot compute with its inputs; None for other failures.
 
-    Code for CPUs marks its own. ONNX Runtime names the node in the errors of its kernels, or says that an argument is
-    invalid; those that lack memory are not the input's, unless no machine like this one has that memory.
+    Code for CPUs marks its own, and so do the names of nodes that the compiler adds for ONNX Runtime. That names the
+    node in the errors of its kernels, or says that an argument is invalid; those that lack memory are not the input's,
+    unless no machine like this one has that memory.
     """
     text = str(error)
     _, mark, marked = text.partition(InputValueError.MARK)
     if mark:
-        message = marked.splitlines()[0].rstrip(".")
+        message = marked.splitlines()[0].partition(_BEHIND_NAME)[0].rstrip(".")
     elif isinstance(error, ValueError) and any(words in text for words in _NO_ARRAY):
         message = f"a result cannot be an array: {first_line(error)}"
     elif _lacks_means(text):

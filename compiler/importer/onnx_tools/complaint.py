@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from heterocc.artifacts.errors import InputValueError
+
 
 @dataclass(frozen=True, slots=True)
 class Complaint:
@@ -53,8 +55,8 @@ _LACKS = (
 _UNKNOWN = re.compile(r"(?P<domain>\S+):(?P<op>\w+)\((?P<version>-?\d+)\) is not a registered function/op")
 _NO_MEMORY = ("Failed to allocate memory", "bad_alloc", "bad allocation")
 
-_EMPTY = re.compile(r"^sizes of 1 or more, input (?P<place>\d+) of (?P<op>\S+) (?P<node>.*)$")
-"""The name of a node that `filled.py` adds before one that ONNX Runtime must not run without elements."""
+_ADDED = re.compile(rf"^{re.escape(InputValueError.MARK)}(?P<op>\S+) '(?P<node>.*?)'.*?: (?P<reason>[^:]*)$")
+"""The name of a node that the import adds beside one that ONNX Runtime must not run with some sizes."""
 
 BEYOND = "its values take more memory than a run may have"
 """The reason in place of ONNX Runtime's for a session with a limit of memory."""
@@ -73,9 +75,9 @@ def complaint(error: Exception | str) -> Complaint:
         return Complaint(None, None, f"ONNX Runtime has no operator {name}", excusable, name)
     found = _RUNNING.search(text) or next((m for m in (form.search(text) for form in _NODE_FORMS) if m), None)
     node, op = (found["node"] or None, found["op"]) if found is not None else (None, None)
-    empty = _EMPTY.match(node or "")
-    if empty is not None:
-        return Complaint(empty["node"], empty["op"], f"input {empty['place']} needs sizes of 1 or more", excusable)
+    added = _ADDED.match(node or "")
+    if added is not None:
+        return Complaint(added["node"], added["op"], added["reason"], excusable)
     return Complaint(node, op, _plain(found["rest"] if found is not None else text), excusable)
 
 

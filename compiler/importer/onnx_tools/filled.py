@@ -14,6 +14,7 @@ import onnx
 from onnx import helper
 from onnx.shape_inference import InferenceError, infer_node_outputs
 
+from heterocc.artifacts.errors import InputValueError
 from heterocc.compiler.importer.draft.draft import bodies
 from heterocc.compiler.importer.onnx_tools.added import NODES, Added, replace_nodes
 from heterocc.compiler.operators.record import Group, Part
@@ -126,7 +127,8 @@ class _Checks:
             sizes = added.write(
                 _COUNT.format("cut = Slice (shape, start, stop)"), value=value, start=[start], stop=[stop]
             )
-        label = f"sizes of 1 or more, input {part.place} of {node.op_type} {node.name or first}"
+        shown = f"{node.op_type} '{node.name or first}'"
+        label = f"{InputValueError.MARK}{shown}: input {part.place} needs sizes of 1 or more"
         node.input[part.place] = added.passed(value, sizes, label)
         return added.nodes
 

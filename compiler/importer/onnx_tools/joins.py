@@ -11,6 +11,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 import onnx
 from onnx import TensorProto
 
+from heterocc.artifacts.errors import InputValueError
 from heterocc.compiler.importer.draft.draft import bodies, graphs_of, reads
 from heterocc.compiler.importer.draft.names import names_in
 from heterocc.compiler.importer.onnx_tools.added import NODES, Added, replace_nodes
@@ -91,8 +92,9 @@ def _count(
             sizes.update((added.write("size = Size (part)", part=name), 1) for name in node.input)
         sizes[added.write("size = Size (whole)", whole=node.output[0])] = -1
     same = added.write(_SAME, sizes=_vector(list(sizes), added), signs=list(sizes.values()), none=0)
-    shown = ", ".join(f"{node.op_type} {node.name or node.output[0]}" for node in joins[:_MOST_NAMED])
-    added.passed(last.output[0], same, f"parts that have all elements of the result of {shown}", result)
+    shown = ", ".join(f"{node.op_type} '{node.name or node.output[0]}'" for node in joins[:_MOST_NAMED])
+    label = f"{InputValueError.MARK}{shown}: the parts do not have all elements of the result"
+    added.passed(last.output[0], same, label, result)
     place = next(index for index, node in enumerate(nodes) if node.output[:1] == last.output[:1]) + 1
     replace_nodes(nodes, [*nodes[:place], *added.nodes, *nodes[place:]])
 

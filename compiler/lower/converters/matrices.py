@@ -7,7 +7,7 @@ import math
 import numpy as np
 from tvm import relax
 
-from heterocc.compiler.lower.converters.registry import Context, converter
+from heterocc.compiler.lower.converters.registry import MICROSOFT, Context, converter
 from heterocc.compiler.lower.converters.values import dims_of, dtype_of, fixed_size, is_known_empty, scalar
 from heterocc.compiler.lower.straight import constant
 
@@ -20,27 +20,18 @@ MOST = 16
 @converter("Det")
 def det(ctx: Context, data: relax.Expr) -> relax.Expr:
     """Determinants by Gaussian elimination; the pivot is the largest element of a column, as in LAPACK."""
-    batch, (rows, columns) = dims_of(data)[:-2], (fixed_size(data, d) for d in (-2, -1))
-    if rows != columns or not 0 < rows <= MOST:
-        raise NotImplementedError(f"matrices of {rows} by {columns} are not supported, only square ones up to {MOST}")
-    if is_known_empty(data):
-        raise NotImplementedError("empty tensors are not supported")
+    rows, batch = _square(data), dims_of(data)[:-2]
     dtype = dtype_of(data)
     count = math.prod(batch)
     left = ctx.bb.emit(op.reshape(data, (count, rows, rows)))
     product = None
     for size in range(rows, 0, -1):
-        column = _part(ctx, left, (0, size), (0, 1))
         if size == 1:
-            pivot = ctx.bb.emit(op.reshape(column, (count,)))
+            pivot = ctx.bb.emit(op.reshape(left, (count,)))
         else:
-            best = ctx.bb.emit(op.argmax(op.abs(column), axis=1, keepdims=True))
-            numbers = constant(np.arange(size, dtype=np.int64).reshape(1, size, 1))
-            chosen = ctx.bb.emit(op.equal(numbers, best))
-            row = ctx.bb.emit(op.sum(op.where(chosen, left, scalar(0, dtype)), 1, True))
-            # The first row takes the place of the chosen one, which changes the sign.
-            swapped = ctx.bb.emit(op.where(chosen, _part(ctx, left, (0, 1), (0, size)), left))
+            best, row, swapped = _pivoted(ctx, left, size, size)
             first = ctx.bb.emit(op.reshape(_part(ctx, row, (0, 1), (0, 1)), (count,)))
+            # The first row takes the place of the chosen one, which changes the sign.
             stays = ctx.bb.emit(op.equal(op.reshape(best, (count,)), scalar(0, "int64")))
             pivot = ctx.bb.emit(op.where(stays, first, op.negative(first)))
             safe = op.where(op.equal(first, scalar(0, dtype)), scalar(1, dtype), first)
@@ -49,6 +40,50 @@ def det(ctx: Context, data: relax.Expr) -> relax.Expr:
             left = ctx.bb.emit(op.subtract(_part(ctx, swapped, (1, size), (1, size)), removed))
         product = pivot if product is None else ctx.bb.emit(op.multiply(product, pivot))
     return op.reshape(product, batch)
+
+
+@converter("Inverse", domain=MICROSOFT)
+def inverse(ctx: Context, data: relax.Expr) -> relax.Expr:
+    """Inverse matrices by Gauss-Jordan elimination beside the unit matrix, with the same choice of pivots.
+
+    Each step moves the pivot's row to the end and drops the column that it clears, so that after the last one the rows
+    are in order, and what is left is the inverse.
+    """
+    rows, batch = _square(data), dims_of(data)[:-2]
+    dtype = dtype_of(data)
+    count = math.prod(batch)
+    unit = op.broadcast_to(constant(np.eye(rows).astype(dtype)), (count, rows, rows))
+    left = ctx.bb.emit(op.concat([op.reshape(data, (count, rows, rows)), unit], 2))
+    for done in range(rows):
+        wide = 2 * rows - done
+        _, row, swapped = _pivoted(ctx, left, rows - done, wide)
+        scaled = ctx.bb.emit(op.divide(_part(ctx, row, (0, 1), (1, wide)), _part(ctx, row, (0, 1), (0, 1))))
+        others = []
+        if rows > 1:
+            removed = op.multiply(_part(ctx, swapped, (1, rows), (0, 1)), scaled)
+            others.append(op.subtract(_part(ctx, swapped, (1, rows), (1, wide)), ctx.bb.emit(removed)))
+        left = ctx.bb.emit(op.concat([*map(ctx.bb.emit, others), scaled], 1))
+    return op.reshape(left, (*batch, rows, rows))
+
+
+def _square(data: relax.Expr) -> int:
+    """The rows of square matrices. Raises NotImplementedError for others, and for large ones."""
+    rows, columns = (fixed_size(data, d) for d in (-2, -1))
+    if rows != columns or not 0 < rows <= MOST:
+        raise NotImplementedError(f"matrices of {rows} by {columns} are not supported, only square ones up to {MOST}")
+    if is_known_empty(data):
+        raise NotImplementedError("empty tensors are not supported")
+    return rows
+
+
+def _pivoted(ctx: Context, left: relax.Expr, among: int, columns: int) -> tuple[relax.Expr, relax.Expr, relax.Expr]:
+    """The place of the row with the largest first element among the first rows, the row, and the first in its place."""
+    best = ctx.bb.emit(op.argmax(op.abs(_part(ctx, left, (0, among), (0, 1))), axis=1, keepdims=True))
+    total = fixed_size(left, 1)
+    numbers = constant(np.arange(total, dtype=np.int64).reshape(1, total, 1))
+    chosen = ctx.bb.emit(op.equal(numbers, best))
+    row = ctx.bb.emit(op.sum(op.where(chosen, left, scalar(0, dtype_of(left))), 1, True))
+    return best, row, ctx.bb.emit(op.where(chosen, _part(ctx, left, (0, 1), (0, columns)), left))
 
 
 def _part(ctx: Context, value: relax.Expr, rows: tuple[int, int], columns: tuple[int, int]) -> relax.Expr:

@@ -29,7 +29,7 @@ def session_of(folder: Path, nodes: list[onnx.NodeProto], inputs: list[onnx.Valu
     return load(bundle)
 
 
-@pytest.mark.parametrize(("kind", "gates"), [("LSTM", 4), ("GRU", 3), ("RNN", 1)])
+@pytest.mark.parametrize(("kind", "gates"), [("LSTM", 4), ("GRU", 3)])
 def test_a_recurrent_layer_has_steps_and_a_batch(tmp_path: Path, kind: str, gates: int) -> None:
     weights = {"w": RNG.random((1, gates * 4, 3), np.float32), "r": RNG.random((1, gates * 4, 4), np.float32)}
     nodes = [node(kind, "x w r", "y last", hidden_size=4)]

@@ -61,7 +61,7 @@ def test_a_recurrent_layer_in_a_body_has_steps_and_a_batch(tmp_path: Path, place
         expected = reference_session(made).run(None, feed(2, 1))[0]
         np.testing.assert_allclose(session.run(feed(2, 1))["y"], expected, rtol=1e-5)
         for sizes in ((0, 1), (2, 0)):
-            with pytest.raises(InputValueError, match="sizes of 1 or more, input 0 of GRU"):
+            with pytest.raises(InputValueError, match=r"GRU '.*': input 0 needs sizes of 1 or more"):
                 session.run(feed(*sizes))
 
 
@@ -72,7 +72,7 @@ def test_a_size_that_only_the_run_knows_is_checked_by_it(tmp_path: Path) -> None
     x = np.ones((2, 3, 3), np.float32)
     with load(tmp_path / "m.hcb") as session:
         assert session.run({"x": x, "kept": np.array([True, False, True])})["y"].shape == (1, 2, 4)
-        with pytest.raises(InputValueError, match="sizes of 1 or more, input 0 of GRU"):
+        with pytest.raises(InputValueError, match=r"GRU '.*': input 0 needs sizes of 1 or more"):
             session.run({"x": x, "kept": np.zeros(3, bool)})
 
 
@@ -123,7 +123,7 @@ def test_sizes_that_constants_give_need_no_check() -> None:
     assert {"Identity", "Div", "Reshape", "MatMulInteger"} < {n.op_type for n in second.node}
     session = reference_session(made)
     feed = {"is": np.array(False), "a": np.ones((3, 0), np.uint8), "c": np.ones((0, 4), np.uint8)}
-    with pytest.raises(Exception, match="sizes of 1 or more, input 0 of MatMulInteger"):
+    with pytest.raises(Exception, match=r"MatMulInteger '.*': input 0 needs sizes of 1 or more"):
         session.run(None, feed)
     filled = {**feed, "a": np.ones((3, 2), np.uint8), "c": np.ones((2, 4), np.uint8)}
     assert session.run(None, filled)[0].tolist() == [[2] * 4] * 3
@@ -143,5 +143,5 @@ def test_sizes_in_a_function_are_checked() -> None:
     with_filled_sizes(made)
     session = reference_session(made)
     assert session.run(None, {"x": np.ones((2, 1, 3), np.float32)})[0].shape == (1, 1, 4)
-    with pytest.raises(Exception, match="sizes of 1 or more, input 0 of GRU"):
+    with pytest.raises(Exception, match=r"GRU '.*': input 0 needs sizes of 1 or more"):
         session.run(None, {"x": np.ones((0, 1, 3), np.float32)})

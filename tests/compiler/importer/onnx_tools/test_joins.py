@@ -66,7 +66,7 @@ def test_a_part_without_elements_is_an_error_where_other_parts_have_some(
     with load(tmp_path / "m.hcb") as session:
         found = session.run(feed(right))["y"]
         assert found.shape == ((3, 2, 3) if sequence else (2, 6)) and found.sum() == (24 if sequence else 18)
-        with pytest.raises(HeteroccError, match="that have all elements of the result of Concat"):
+        with pytest.raises(HeteroccError, match=r"Concat.* '.*': the parts do not have all elements"):
             session.run(feed(wrong))
 
 
@@ -99,5 +99,5 @@ def test_a_body_has_one_check_of_all_its_concatenations() -> None:
         return {"x": np.ones((2, 3), np.float32), "kept": np.array(kept), "c": np.array(True)}
 
     assert session.run(None, feed(True, True))[0].shape == (2, 9)
-    with pytest.raises(Exception, match="parts that have all elements of the result of Concat"):
+    with pytest.raises(Exception, match=r"Concat.* '.*': the parts do not have all elements"):
         session.run(None, feed(False, False))
