@@ -9,14 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 
 from tvm import tirx
 
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, Window
 from heterocc.compiler.lower.cpu.generate.convolution.padded import (
-    MANY_PHASES,
     CopiedRow,
     SourceRow,
     copy_row,
@@ -322,27 +320,19 @@ class CopiedRows:
                 end = (there * index(planes) + plane) * index(self.plane) + index(self.lines * self.pitch)
                 emit.put(copied, emit.zeros(self.isa.lanes, dtype_of(copied)), end, self.isa.lanes)
 
-        def copy_phase(number: tirx.Expr, phase: tirx.Expr, inside: bool) -> None:
-            with emit.loop(self.lines) as line:
+        for first, phases in rows.phases_together():
+            inside = exists is None and all(self._always_inside(rows, phase) for phase in phases)
+            with emit.loop(len(phases)) as number, emit.loop(self.lines) as line:
+                phase = index(phases[0]) + number * index(phases.step)
                 row = (top + line) * index(rows.stride) + phase - index(rows.before)
                 source = (channel * index(rows.size) + row) * index(columns.size)
                 row = row if exists is None else emit.bound(tirx.Select(exists, row, index(-1)))
                 if self.conv.taps == 1:  # what more taps read is fetched during the sums
                     fetch_far(flat, source + index(map_size), columns.size, size, self.isa.core.fetched_map)
-                planes = (there * index(len(rows.phases)) + number) * index(len(columns.phases))
+                planes = (there * index(len(rows.phases)) + index(first) + number) * index(len(columns.phases))
                 begin = planes * index(self.plane) + line * index(self.pitch)
-                to = CopiedRow(columns, self.pitch, self.plane)
-                inside = exists is None and inside
-                copy_row(flat, source, copied, begin, to, SourceRow(rows, row, inside), self.copying)
-
-        if len(rows.phases) <= MANY_PHASES:
-            for number, phase in enumerate(rows.phases):
-                copy_phase(index(number), index(phase), self._always_inside(rows, phase))
-            return
-        for first, phases in rows.phases_alike(partial(self._always_inside, rows)):
-            with emit.loop(len(phases)) as number:
-                phase = index(phases[0]) + number * index(phases.step)
-                copy_phase(index(first) + number, phase, self._always_inside(rows, phases[0]))
+                to_row = CopiedRow(columns, self.pitch, self.plane)
+                copy_row(flat, source, copied, begin, to_row, SourceRow(rows, row, inside), self.copying)
 
     def _always_inside(self, rows: Window, phase: int) -> bool:
         if not is_number(rows.size):

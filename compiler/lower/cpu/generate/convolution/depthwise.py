@@ -32,9 +32,6 @@ MOST_HELD = 9
 MOST_ACROSS = 49
 """The limit on taps of a row."""
 
-CHAINS = 4
-"""The sums of a tile of one vector, which are added up at the end: products of one sum would wait for each other."""
-
 
 def propose_planes(kernel: Kernel, isa: Isa) -> Iterator[Candidate]:
     """The kernel as a depthwise convolution that copies nothing but planes of many taps."""
@@ -84,17 +81,12 @@ class _Writer(PlaneWriter):
             emit.put(held, emit.broadcast(weights[first + index(tap)], self.lanes), index(tap * self.lanes), self.lanes)
         return lambda tap: emit.vector(held, tap * index(self.lanes), self.lanes)
 
-    def chains(self, tall: int, wide: int) -> int:
-        """Several sums for an output if a tile has one vector only."""
-        return CHAINS if tall * wide == 1 and self.conv.plane_taps > CHAINS else 1
-
     def add(self, tile: Tile, inputs: Sequence[Sequence[tirx.Expr]], meets: Meets, deep: tirx.Expr) -> None:
         """Add the products of a row of inputs with the weights of each row of taps."""
         taps, lanes = self.across.taps, self.lanes
-        chains = self.chains(tile.tall, len(tile.starts))
         for tap in range(taps):
             for row, tap_row in meets:
                 factor = self.factors((deep * index(self.down.taps) + tap_row) * index(taps) + index(tap))
                 for total, values in zip(tile.sums, inputs, strict=True):
-                    place = index((row if chains == 1 else tap % chains) * lanes)
+                    place = index(row * lanes)
                     emit.put(total, emit.vector(total, place, lanes) + factor * values[tap], place, lanes)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import groupby
 
 from tvm import tirx
 from tvm.ir import TensorLoad
@@ -37,17 +36,15 @@ class Window:
         """The remainders of the taps' places by the stride; inputs with other remainders are not read."""
         return tuple(sorted({tap * self.dilation % self.stride for tap in range(self.taps)}))
 
-    def phases_alike(self, of: Callable[[int], Hashable]) -> Iterator[tuple[int, range]]:
-        """Runs of phases at equal distances for which `of` gives the same, each with the number of its first one."""
-        place, phases = 0, self.phases
-        for _, group in groupby(phases, of):
-            run = list(group)
-            step = run[1] - run[0] if len(run) > 1 else 1
-            together = range(run[0], run[-1] + 1, step)
-            parts = [together] if list(together) == run else [range(phase, phase + 1) for phase in run]
-            for part in parts:
-                yield place, part
-                place += len(part)
+    def phases_together(self) -> Iterator[tuple[int, range]]:
+        """The phases, if they are at equal distances as one range, each with the number of its first one."""
+        phases = self.phases
+        step = phases[1] - phases[0] if len(phases) > 1 else 1
+        together = range(phases[0], phases[-1] + 1, step)
+        if tuple(together) == phases:
+            yield 0, together
+        else:
+            yield from ((place, range(phase, phase + 1)) for place, phase in enumerate(phases))
 
     def meeting(self, line: int, outputs: range) -> list[tuple[int, int]]:
         """The outputs, counted from the first of a tile, that read its input `line`, each with the tap that does."""

@@ -18,11 +18,8 @@ from heterocc.compiler.lower.cpu.generate.convolution.form import Window
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.masked import mask, masked_vector
 from heterocc.compiler.lower.cpu.generate.places import index
-from heterocc.compiler.lower.cpu.sizes import is_number, larger, smaller
+from heterocc.compiler.lower.cpu.sizes import is_number
 from heterocc.compiler.lower.kernels.expressions import dtype_of
-
-MANY_PHASES = 4
-"""The limit on phases of rows whose copies have code of their own: LLVM takes seconds for that of a hundred."""
 
 MOST_WRITTEN = 16
 """The most vectors of a row that are written one by one, so that only those at its ends have masks."""
@@ -120,32 +117,20 @@ def _vectors(
 
 def _numbers(flat: tirx.Buffer, source: tirx.Expr, copied: tirx.Buffer, to: tirx.Expr, columns: CopiedRow) -> None:
     """Copy all phases of a row, number by number."""
-    window, pitch, plane = columns.window, columns.pitch, columns.plane
-    known = is_number(window.size) and is_number(pitch)
-
-    def ends(phase: int) -> tuple[int, int | None]:
-        """The places of a phase's row that are not padding: from the first to before the second, if that is known."""
-        shift = phase - window.before
-        first = larger(0, -(shift // window.stride))
-        return first, larger(first, smaller(pitch, -(-(window.size - shift) // window.stride))) if known else None
-
-    for place, phases in window.phases_alike(ends):
-        first, end = ends(phases[0])
-        begin = first * window.stride + phases[0] - window.before
+    window, pitch, padding = columns.window, index(columns.pitch), columns.padding
+    for place, phases in window.phases_together():
         with emit.loop(len(phases)) as number:
-            here = to + (index(place) + number) * index(plane)
-            if end is not None:
-                stop = index(end)
-            else:
-                left = index(window.size + window.before - phases[0] + window.stride - 1)
-                last = tirx.floordiv(left - number * index(phases.step), index(window.stride))
-                stop = emit.bound(tirx.max(index(first), tirx.min(index(pitch), last)))
-            _pad(copied, here, first, columns.padding)
-            _pad(copied, here + stop, index(pitch) - stop if end is None else pitch - end, columns.padding)
-            there = source + index(begin) + number * index(phases.step)
-            with emit.loop(stop - index(first) if end is None else end - first) as column:
-                number_there = flat[there + column * index(window.stride)]
-                build.buffer_store(copied, number_there, [here + index(first) + column])
+            shift = index(phases[0] - window.before) + number * index(phases.step)
+            begin = -tirx.floordiv(shift, index(window.stride))
+            end = -tirx.floordiv(shift - index(window.size), index(window.stride))
+            first = emit.bound(tirx.max(index(0), tirx.min(pitch, begin)))
+            last = emit.bound(tirx.max(first, tirx.min(pitch, end)))
+            here = to + (index(place) + number) * index(columns.plane)
+            _pad(copied, here, first, padding)
+            with emit.loop(last - first) as column:
+                there = source + shift + (first + column) * index(window.stride)
+                build.buffer_store(copied, flat[there], [here + first + column])
+            _pad(copied, here + last, pitch - last, padding)
 
 
 def every(vectors: Sequence[tirx.Expr], stride: int, first: int, lanes: int) -> tirx.Expr:
@@ -162,6 +147,5 @@ def every(vectors: Sequence[tirx.Expr], stride: int, first: int, lanes: int) -> 
 
 
 def _pad(copied: tirx.Buffer, to: tirx.Expr, count: int | tirx.Expr, padding: float) -> None:
-    if isinstance(count, tirx.Expr) or not is_number(count) or count:
-        with emit.loop(count) as place:
-            build.buffer_store(copied, tirx.const(padding, dtype_of(copied)), [to + place])
+    with emit.loop(count) as place:
+        build.buffer_store(copied, tirx.const(padding, dtype_of(copied)), [to + place])

@@ -167,10 +167,6 @@ class PlaneWriter(ABC):
         """Numbers of several rows combined, where that is done first."""
         return values[0]
 
-    def chains(self, _tall: int, _wide: int) -> int:
-        """The sums of each output of a tile, which are added up at its end."""
-        return 1
-
     def kernel_of_task(self) -> Kernel | Fold:
         """The kernel, with what its epilogue needs written for a task."""
         return self.kernel
@@ -278,10 +274,10 @@ class PlaneWriter(ABC):
         inside: bool,
     ) -> None:
         """Write a tile."""
-        lanes, chains, places = self.lanes, self.chains(tall, len(starts)), self.across.places
-        sums = [emit.registers(tall * chains, lanes) for _ in starts]
+        lanes, places = self.lanes, self.across.places
+        sums = [emit.registers(tall, lanes) for _ in starts]
         for total in sums:
-            with emit.loop(tall * chains, "unroll") as row:
+            with emit.loop(tall, "unroll") as row:
                 emit.put(total, self.padding, row * index(lanes), lanes)
         tile = Tile(top, tall, starts, sums, inside)
         if plane.inside is None:
@@ -290,9 +286,6 @@ class PlaneWriter(ABC):
             with build.serial(*plane.inside) as tap:
                 further = tap * index(self.depth.dilation * self.down.size * self.across.size)
                 self._add_rows(tile, emit.bound(plane.begin + further), tap)
-        for total in sums if chains > 1 else ():
-            every_sum = [emit.vector(total, index(n * lanes), lanes) for n in range(chains)]
-            emit.put(total, (every_sum[0] + every_sum[1]) + (every_sum[2] + every_sum[3]), index(0), lanes)
 
         def place_of(row: tirx.Expr, column: int, lane: tirx.Expr) -> Place:
             values = zip(self.windows.loops[1:], (top + row, starts[column] + lane), strict=True)
