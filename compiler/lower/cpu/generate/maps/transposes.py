@@ -3,18 +3,18 @@
 A block of as many rows as a vector has lanes is loaded row by row, transposed by log2(lanes) stages of shuffles of two
 vectors, and stored row by row. Blocks follow the output's rows, so that these are written in order. If they leave few
 rows, these are read element by element, more by a block that overlaps another. What is read under a condition, as
-padding is, may lie outside an array: a block that reaches beyond its memory is copied at first, element by element.
+padding is, may lie outside an array: a block that reaches beyond its memory is read element by element, too.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from tvm import tirx
 from tvm.ir import TensorLoad
-from tvm.script.ir_builder import tirx as build
 
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
@@ -129,19 +129,13 @@ def write_transposed(nest: Nest, arguments: Arguments, map_: Transposed, kind: s
         place = nest.place(emit.split(map_.outer, outer_))
 
         def band(number: tirx.Expr, part: tirx.Expr) -> None:
-            row = _start(number, map_.across.length, lanes)
+            row = overlapping(number * index(lanes), map_.across.length, lanes)
             with emit.share_loop(part, parts, blocks) as block:
-                column = _start(block, map_.along.length, lanes)
-
-                def turn() -> None:
-                    _write_block(nest, arguments, map_, place, row, column)
-
-                def read() -> None:
-                    for i in range(map_.left):
-                        left = index(map_.across.length - map_.left + i)
-                        _store_row(nest, arguments, map_, (place, left, column))
-
+                column = overlapping(block * index(lanes), map_.along.length, lanes)
+                turn = partial(_write_block, nest, arguments, map_, place, row, column)
                 if map_.left:
+                    left = index(map_.across.length - map_.left)
+                    read = partial(_read_rows, nest, arguments, map_, place, left, column, map_.left)
                     emit.either(number < index(bands - 1), turn, read)
                 else:
                     turn()
@@ -153,89 +147,51 @@ def write_transposed(nest: Nest, arguments: Arguments, map_: Transposed, kind: s
             band(shared, index(0))
 
 
-def _start(number: tirx.Expr, length: int, lanes: int) -> tirx.Expr:
-    """The start of a block; a last one that would exceed the end overlaps the previous one."""
-    return overlapping(number * index(lanes), length, lanes)
-
-
 def _write_block(
     nest: Nest, arguments: Arguments, map_: Transposed, place: Place, row: tirx.Expr, column: tirx.Expr
 ) -> None:
-    starts = [_places(form, map_, place, row, column) for _, form in map_.reads]
+    """Write a block: in registers, unless a vector of a conditional read would be outside the array."""
+    lanes = map_.lanes
 
-    def direct(number: int, i: int) -> tirx.Expr:
-        flat = arguments.flat(map_.reads[number][0].source)
-        return emit.vector(flat, starts[number](i), map_.lanes)
-
-    def with_copies() -> None:
-        copies = [_copied(arguments, map_, load, start) for (load, _), start in zip(map_.reads, starts, strict=True)]
-
-        def copied(number: int, i: int) -> tirx.Expr:
-            return emit.vector(copies[number], index(i * map_.lanes), map_.lanes)
-
-        _turn_block(nest, arguments, map_, copied, (place, row, column))
-
-    if not map_.conditional:
-        _turn_block(nest, arguments, map_, direct, (place, row, column))
-        return
-    inside = []
-    for (load, _), start in zip(map_.reads, starts, strict=True):
-        ends = start(0), start(map_.lanes - 1)
-        size = index(math.prod(shape_of(load.source) or ()) - map_.lanes)
-        inside += [condition for end in ends for condition in (end >= index(0), end <= size)]
-    emit.either(
-        tirx.all(*inside), lambda: _turn_block(nest, arguments, map_, direct, (place, row, column)), with_copies
-    )
-
-
-def _places(
-    form: Linear, map_: Transposed, place: Place, row: tirx.Expr, column: tirx.Expr
-) -> Callable[[int | tirx.Expr], tirx.Expr]:
-    """The place in memory of the first element of each row of a block."""
-
-    def start(i: int | tirx.Expr) -> tirx.Expr:
-        number = index(i) if isinstance(i, int) else i
-        where = at(form, [*place, (map_.along, column + number), (map_.across, row)])
+    def start(form: Linear, i: int) -> tirx.Expr:
+        where = at(form, [*place, (map_.along, column + index(i)), (map_.across, row)])
         assert where is not None
         return where
 
-    return start
+    def turn() -> None:
+        blocks = []
+        for load, form in map_.reads:
+            dtype, flat = dtype_of(load), arguments.flat(load.source)
+            rows = [emit.registers(1, lanes, dtype) for _ in range(lanes)]
+            for i, register in enumerate(rows):
+                emit.put(register, emit.vector(flat, start(form, i), lanes), index(0), lanes)
+            blocks.append((form, load, transposed(rows, lanes, dtype)))
+        for i in range(lanes):
+            rows_at = [(form, load, rows[i]) for form, load, rows in blocks]
+            _store_row(nest, arguments, map_, (place, row + index(i), column), rows_at)
+
+    if not map_.conditional:
+        turn()
+        return
+    inside = []
+    for load, form in map_.reads:
+        size = index(math.prod(shape_of(load.source) or ()) - lanes)
+        inside += [limit for i in (0, lanes - 1) for limit in (start(form, i) >= index(0), start(form, i) <= size)]
+    emit.either(tirx.all(*inside), turn, partial(_read_rows, nest, arguments, map_, place, row, column, lanes))
 
 
-def _copied(
-    arguments: Arguments, map_: Transposed, load: TensorLoad, start: Callable[[int | tirx.Expr], tirx.Expr]
-) -> tirx.Buffer:
-    """A copy of a block, row by row, with zeros for what is outside the array's memory."""
-    lanes, dtype = map_.lanes, dtype_of(load)
-    flat, size = arguments.flat(load.source), index(math.prod(shape_of(load.source) or ()))
-    copy = emit.scratch(lanes * lanes, dtype)
-    with emit.loop(lanes) as i, emit.loop(lanes) as lane:
-        where = emit.bound(start(i) + lane)
-        inside = tirx.all(where >= index(0), where < size)
-        value = tirx.if_then_else(inside, flat[where], tirx.const(0, dtype))
-        build.buffer_store(copy, value, [i * index(lanes) + lane])
-    return copy
-
-
-def _turn_block(
+def _read_rows(
     nest: Nest,
     arguments: Arguments,
     map_: Transposed,
-    vector: Callable[[int, int], tirx.Expr],
-    where: tuple[Place, tirx.Expr, tirx.Expr],
+    place: Place,
+    row: tirx.Expr,
+    column: tirx.Expr,
+    count: int,
 ) -> None:
-    """Write the block at `where`: outer place, row and column. `vector` is a row of a read, by the numbers of both."""
-    lanes = map_.lanes
-    place, row, column = where
-    blocks = []
-    for number, (load, form) in enumerate(map_.reads):
-        rows = [emit.registers(1, lanes, dtype_of(load)) for _ in range(lanes)]
-        for i, register in enumerate(rows):
-            emit.put(register, vector(number, i), index(0), lanes)
-        blocks.append((form, load, transposed(rows, lanes, dtype_of(load))))
-    for i in range(lanes):
-        rows_at = [(form, load, rows[i]) for form, load, rows in blocks]
-        _store_row(nest, arguments, map_, (place, row + index(i), column), rows_at)
+    """Write vectors of `count` rows of the output, of which every element is read by itself."""
+    with emit.loop(count) as number:
+        _store_row(nest, arguments, map_, (place, row + number, column))
 
 
 def _store_row(
