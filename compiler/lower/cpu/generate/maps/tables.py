@@ -15,12 +15,19 @@ from tvm.ir import TensorLoad
 
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
-from heterocc.compiler.lower.cpu.generate.epilogue import Element
 from heterocc.compiler.lower.cpu.generate.isa import Isa
-from heterocc.compiler.lower.cpu.generate.places import Axis, index, offset
+from heterocc.compiler.lower.cpu.generate.places import index, offset
 from heterocc.compiler.lower.cpu.generate.read import Nest, Stage
 from heterocc.compiler.lower.cpu.sizes import is_number
-from heterocc.compiler.lower.kernels.expressions import dtype_of, is_function, loads, nodes, outside_loads, uses
+from heterocc.compiler.lower.kernels.expressions import (
+    dtype_of,
+    is_function,
+    loads,
+    nodes,
+    outside_loads,
+    substituted,
+    uses,
+)
 
 ENTRIES = 256
 LEAST_ELEMENTS = 4096
@@ -40,13 +47,14 @@ _FREE = (tirx.Var, tirx.IntImm, tirx.FloatImm, TensorLoad)
 class Table:
     """A map of `count` elements: `byte` computes the byte of each, and `result` the result of a byte.
 
-    `byte` writes the bytes to the place of the results, `result` reads them from `entries`. `given` is the buffer that
-    has the bytes already, in the order of the results in memory, if there is one.
+    `byte` writes the bytes to `output`, the place of the results; `result` is an expression of what it loads from
+    `entries`. `given` is the buffer that has the bytes already, in the order of the results in memory, if there is one.
     """
 
     byte: Nest
-    result: Nest
+    result: tirx.Expr
     entries: tirx.Buffer
+    output: tirx.Buffer
     count: int
     given: tirx.Buffer | None
 
@@ -73,8 +81,8 @@ def find_table(nest: Nest, isa: Isa) -> Table | None:
         if _instructions(left) / PER_CYCLE / isa.lanes < isa.core.lookup:
             return None
         bytes_ = replace(last, value=part if dtype_of(part) == "uint8" else tirx.Cast("uint8", part))
-        byte, result = (replace(nest, before=(), after=(stage,)) for stage in (bytes_, left))
-        return Table(byte, result, entries, count, _in_order(nest, part, last))
+        byte = replace(nest, before=(), after=(bytes_,))
+        return Table(byte, left.value, entries, last.buffer, count, _in_order(nest, part, last))
     return None
 
 
@@ -115,41 +123,20 @@ def _in_order(nest: Nest, part: tirx.Expr, last: Stage) -> tirx.Buffer | None:
 
 def write_table(table: Table, arguments: Arguments, lanes: int) -> None:
     """Write the results of the bytes that are in memory: in `given`, or in place of the results."""
-    nest, output = table.result, table.result.after[-1].buffer
+    output = arguments.flat(table.output)
     entries, results = emit.scratch(ENTRIES, dtype_of(table.entries)), emit.scratch(ENTRIES, dtype_of(output))
     with emit.loop(ENTRIES) as entry:
         emit.put(entries, tirx.Cast(dtype_of(table.entries), entry), entry, 1)
-    *outer, last = range(len(nest.loops))
-    fixed = nest.place((n, index(0)) for n in outer)
-    value = _replaced_buffer(nest.after[-1], table.entries, entries)
-    ends = _Ends(arguments, output, results)
     with emit.loop(ENTRIES // lanes) as number, emit.loop(lanes, "vectorized") as lane:
-        place = [*fixed, (Axis((last,), (ENTRIES,)), number * index(lanes) + lane)]
-        Element(replace(nest, after=(value,)), ends, None, {}, place, lane).store()
-    read = arguments.flat(output if table.given is None else table.given)
+        place = number * index(lanes) + lane
+
+        def read(load: TensorLoad) -> tirx.Expr:
+            of_entries = load.source.same_as(table.entries)
+            return entries[place] if of_entries else arguments.shaped(load.source)[tuple(load.indices)]
+
+        emit.put(results, substituted(table.result, [], read), place, 1)
+    read_from = output if table.given is None else arguments.flat(table.given)
     parts = emit.shares(2 * table.count, 1, table.count)
     with emit.shared_loop(parts, 2 * table.count) as part, emit.share_loop(part, parts, table.count) as element:
-        byte = tirx.Cast("int64", tirx.Cast("uint8", read[element]))
-        emit.put(arguments.flat(output), results[byte], element, 1)
-
-
-def _replaced_buffer(stage: Stage, old: tirx.Buffer, new: tirx.Buffer) -> Stage:
-    def rule(load: TensorLoad) -> tirx.Expr:
-        return tirx.BufferLoad(new, list(load.indices)) if load.source.same_as(old) else load
-
-    return replace(stage, value=tvm_ffi.structural_map(stage.value, [(TensorLoad, rule)], order="post"))
-
-
-class _Ends(Arguments):
-    """The arguments of a kernel, of which another buffer takes the place of one."""
-
-    def __init__(self, arguments: Arguments, old: tirx.Buffer, new: tirx.Buffer) -> None:
-        self._arguments, self._old, self._new = arguments, old, new
-
-    def shaped(self, buffer: tirx.Buffer) -> tirx.Buffer:
-        """The argument for `buffer`, in its own shape."""
-        return self._arguments.shaped(buffer)
-
-    def flat(self, buffer: tirx.Buffer) -> tirx.Buffer:
-        """The argument for `buffer`, or what takes its place, as a flat buffer."""
-        return self._new if buffer.same_as(self._old) else self._arguments.flat(buffer)
+        byte = tirx.Cast("int64", tirx.Cast("uint8", read_from[element]))
+        emit.put(output, results[byte], element, 1)
