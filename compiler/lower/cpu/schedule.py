@@ -17,7 +17,6 @@ from heterocc.compiler.lower.codegen.scopes import without_scopes
 from heterocc.compiler.lower.cpu.alignment import at_any_address
 from heterocc.compiler.lower.cpu.common_code import families, with_common_code
 from heterocc.compiler.lower.cpu.concatenations.in_place import joined_in_place, parts_among
-from heterocc.compiler.lower.cpu.dynamic.alike import AlikeKernels
 from heterocc.compiler.lower.cpu.dynamic.guarded import has_sizes, sized_kernel
 from heterocc.compiler.lower.cpu.dynamic.own_sizes import with_own_sizes, with_typical_batch
 from heterocc.compiler.lower.cpu.generate.candidates import Done, Packing
@@ -46,15 +45,6 @@ from heterocc.compiler.lower.written import REQUEST, SOURCE, WRITTEN
 
 if TYPE_CHECKING:
     from tvm.target import Target
-
-_MOST_KEPT = 256
-
-
-def _depends_on_weights(packings: tuple[Packing, ...]) -> bool:
-    return any(isinstance(packing, LimitedPanels) for packing in packings)
-
-
-_SIZED = AlikeKernels(_MOST_KEPT, _depends_on_weights)
 
 
 def schedule_kernels(
@@ -110,13 +100,6 @@ def schedule_kernels(
 
 def _written(function: tirx.PrimFunc, weights: Collection[int], parts: Collection[int], isa: Isa) -> Done:
     """A kernel, and the packings of its weights; `parts` are arguments at any address."""
-    if has_sizes(function) and REQUEST not in function.attrs and WRITTEN not in function.attrs:
-        facts = (frozenset(weights), frozenset(parts), isa)
-        return _SIZED.written(function, facts, partial(_newly_written, function, weights, parts, isa))
-    return _newly_written(function, weights, parts, isa)
-
-
-def _newly_written(function: tirx.PrimFunc, weights: Collection[int], parts: Collection[int], isa: Isa) -> Done:
     scheduled, wanted = kernel_code(function, weights, isa)
     made = without_scopes(at_any_address(scheduled, parts))
     others = [p.key for p in wanted if isinstance(p, LimitedPanels)]  # they depend on the weights
@@ -183,11 +166,8 @@ def _with_kernels(
                 arguments[packing.argument] = replaced[key]
             call = with_kernel(call, gvars[name], arguments)
         bindings.append((binding.var, call, binding.var.name))
-    params = [*main.params, *replaced.values()]
+    used = {v for _, value, _ in bindings for v in vars_of(value)}
+    params = [p for p in (*main.params, *replaced.values()) if p.name not in arrays or p in used]
     mod = write_main(builder.get(), params, bindings, outputs_of(main))
-    used = {v for b in bindings_of(mod["main"]) for v in vars_of(b.value)}
-    params = [p for p in mod["main"].params if p.name not in arrays or p in used]
-    bound = [(b.var, b.value, b.var.name) for b in bindings_of(mod["main"])]
-    mod = write_main(mod, params, bound, outputs_of(mod["main"]))
     left = {p.name: arrays[p.name] for p in params if p.name in arrays}
     return dataclasses.replace(module, mod=mod, arrays=left, arranged=arranged)
