@@ -7,7 +7,7 @@ sums exclude repeated elements.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from tvm import tirx
 from tvm.script.ir_builder import tirx as build
@@ -34,9 +34,6 @@ FEWEST = 4
 
 FEWEST_FOLDED = 2
 """The same for vectors over several elements of all of them."""
-
-SHORT = 8
-"""The most vectors of a row that is kept in registers."""
 
 SMALLEST, LARGEST = 2.0**-100, 2.0**100
 """Divisors for which multiplication by the reciprocal differs from division by at most one rounding."""
@@ -71,15 +68,11 @@ def vector_axis(rows: Rows, fewest_rows: int = FEWEST) -> Axis | None:
 
 
 class _Across(RowWriter):
-    """A generator with vectors along a row: one row at a time.
-
-    Vectors of short rows are written one by one, so that what is stored of a row for later passes is in registers.
-    """
+    """A generator with vectors along a row: one row at a time."""
 
     def __init__(self, rows: Rows, lanes: int, axis: Axis, *, masks: bool) -> None:
         self.masked = masks and not is_number(axis.length)
         super().__init__(rows, lanes, axis, any_length=self.masked)
-        self.short = not self.terms and is_number(axis.length) and axis.length <= SHORT * self.lanes
         self.pitch = -(-axis.length // self.lanes) * self.lanes if self.masked else axis.length
         """The numbers of a stored row; the last vector of it may be only in part in the row."""
 
@@ -88,9 +81,8 @@ class _Across(RowWriter):
         length = self.pitch
         for number in self.terms:
             length *= self.rows.extents[number]
-        self.homes = {} if self.short else self._homes()
-        size = 0 if self.short else length
-        self.share_rows(self.outer.length, size, lambda row: self._row(arguments, row))
+        self.homes = self._homes()
+        self.share_rows(self.outer.length, length, lambda row: self._row(arguments, row))
 
     def _homes(self) -> dict[int, int]:
         """A stage stored for later passes and the output whose memory holds it until it has the output itself.
@@ -110,9 +102,6 @@ class _Across(RowWriter):
     def _row(self, arguments: Arguments, row: tirx.Expr) -> None:
         self.held, self.ready = {}, set()
         outer = self.outer_place(row)
-        if self.short:
-            vectors = -(-self.axis.length // self.lanes)
-            self.scratch = {number: emit.registers(vectors, self.lanes) for number in self.kept_rows}
         for step in self.plan.passes:
             self._hold(arguments, step.before, outer)
             self._pass(arguments, step, outer)
@@ -141,7 +130,7 @@ class _Across(RowWriter):
         if is_number(whole):
             # A power of two: LLVM computes functions of vectors of another length one by one.
             chains = min(chains, 1 << max(1, whole).bit_length() - 1 if together else max(1, whole))
-        wide = chains if together and not self.short else 1
+        wide = chains if together else 1
         totals = {n: emit.registers(chains, self.lanes) for n in step.reductions}
         for number, total in totals.items():
             spot = Spot([*outer, (self.axis, index(0))], index(0), 0, index(0), {}, {})
@@ -163,11 +152,9 @@ class _Across(RowWriter):
 
                 def write(start: tirx.Expr, chain: int, wide: int, repeated: int, kept: dict[int, tirx.Buffer]) -> None:
                     rooms = self.rooms(wide)
-                    # A last vector that overlaps another one has registers of its own.
-                    home = index(whole * self.lanes) if repeated and self.short else base + start
                     with emit.loop(wide * self.lanes, "vectorized") as lane:
                         every = [*outer, *place, (self.axis, start + lane)]
-                        spot = Spot(every, lane, 0, home + lane, rooms, reciprocals, kept)
+                        spot = Spot(every, lane, 0, base + start + lane, rooms, reciprocals, kept)
                         self.write_vector(arguments, step, spot, totals, chain * self.lanes, repeated)
 
                 def masked(start: tirx.Expr) -> None:
@@ -181,11 +168,9 @@ class _Across(RowWriter):
                         self.write_vector(arguments, step, spot, totals)
                     self.give_tail(arguments, tail, here, start)
 
-                def group(number: tirx.Expr) -> None:
+                with emit.loop(whole // chains) as number:
                     for chain in range(0, chains, wide):
                         vector(number * index(chains * self.lanes) + index(chain * self.lanes), chain, wide)
-
-                self._in_turn(whole // chains, group)
                 if not is_number(whole):
                     with emit.loop(whole % chains) as rest:
                         vector((index(whole - whole % chains) + rest) * index(self.lanes), 0)
@@ -215,15 +200,6 @@ class _Across(RowWriter):
             self.held[number] = [folded(total, self.lanes, self.combined(number).combine, chains)]
             if self.rows.argument(self.rows.stages[number].buffer) is not None:
                 self.give(arguments, number, self.held[number][0][index(0)], outer)
-
-    def _in_turn(self, count: int, body: Callable[[tirx.Expr], None]) -> None:
-        """A loop over `count`, written out for a short row."""
-        if self.short:
-            for number in range(count):
-                body(index(number))
-        else:
-            with emit.loop(count) as number_:
-                body(number_)
 
     def _raw(
         self, arguments: Arguments, step: Pass, place: list[tuple[Axis, tirx.Expr]], start: tirx.Expr

@@ -101,13 +101,12 @@ class RowWriter:
     def share_rows(self, count: int, size: int, body: Callable[[tirx.Expr], None]) -> None:
         """Write `body(row)` for `count` rows, divided among threads.
 
-        Each thread has memory for `size` elements of each stored stage, none if `size` is 0.
+        Each thread has memory for `size` elements of each stored stage.
         """
         parallel = typical(self.work) >= PARALLEL_ELEMENTS
         tasks = smaller(count, TASKS) if parallel else 1
         with emit.loop(tasks, "parallel" if parallel else "serial") as task:
-            if not is_number(size) or size:
-                self.scratch = {number: emit.scratch(size) for number in self.kept_rows if number not in self.homes}
+            self.scratch = {number: emit.scratch(size) for number in self.kept_rows if number not in self.homes}
             first, end = emit.share(task, tasks, count)
             if is_number(count) and tasks == count:
                 body(task)
