@@ -148,12 +148,12 @@ class _Graph(Bindings):
         if int(softmax.attrs.axis) not in (-1, len(shape) - 1):
             return None
         before = self._scores(softmax.args[0])
-        shares, nan, empty, emptied = self._shares(weights, shape)
+        shares, nan, empty = self._shares(weights, shape)
         result = self.only_reader(shares, "relax.matmul")
         if before is None or result is None or not self.value_of[result].args[0].same_as(shares):
             return None
-        product, steps, between = before
-        (q, by_q, peeled_q), (k, by_k, peeled_k) = (self._peeled(a) for a in self.value_of[product].args)
+        product, steps = before
+        (q, by_q), (k, by_k) = (self._peeled(a) for a in self.value_of[product].args)
         if by_q * by_k != 1:
             steps = ((Step("multiply", by_q * by_k), None), *steps)
         v = self.value_of[result].args[1]
@@ -162,7 +162,7 @@ class _Graph(Bindings):
         total = float_shape(result)
         if total is None or total[:-1] != (*outer, rows) or any(s is None for s in sides):
             return None
-        operands, arguments, turns = zip(*(s for s in sides if s is not None), strict=True)
+        operands, arguments = zip(*(s for s in sides if s is not None), strict=True)
         last, out = self._result(result)
         terms = float_shape(q)
         if terms is None or any(is_number(n) and n == 0 for n in (*shape, terms[-1], total[-1])):
@@ -176,15 +176,21 @@ class _Graph(Bindings):
         zeros = None if empty is None else broadcast_operand(empty, shape)
         form = Attention(outer, *sizes, operands[0], across, operands[2], out, tuple(given), zeros, nan)
         masks += [] if empty is None else [empty]
-        peeled = [*peeled_q, *peeled_k, *(v for left in turns for v in left)]
-        inside = [*peeled, product, *between, weights, *emptied, result, last]
-        return _Match(form, (*arguments, *masks), tuple(inside), last)
+        return _Match(form, (*arguments, *masks), self._computed(last, (*arguments, *masks)), last)
 
-    def _shares(
-        self, weights: relax.Var, shape: tuple[int, ...]
-    ) -> tuple[relax.Var, bool, relax.Expr | None, list[relax.Var]]:
-        """The softmax below a replacement of rows by zeros, the kind of these rows, and the intermediate variables."""
-        none: tuple[relax.Var, bool, None, list[relax.Var]] = (weights, False, None, [])
+    def _computed(self, last: relax.Var, given: Sequence[relax.Expr]) -> tuple[relax.Var, ...]:
+        """The variables that lead from those given, or from rows that are appended, to the last one."""
+        inside = [last]
+        for var in inside:
+            for read in vars_of(self.value_of[var]):
+                is_given = read in self.appended or any(read.same_as(one) for one in given)
+                if read in self.value_of and not is_given and read not in inside:
+                    inside.append(read)
+        return tuple(inside)
+
+    def _shares(self, weights: relax.Var, shape: tuple[int, ...]) -> tuple[relax.Var, bool, relax.Expr | None]:
+        """The softmax below a replacement of rows by zeros, and the kind of these rows."""
+        none: tuple[relax.Var, bool, None] = (weights, False, None)
         readers = list(dict.fromkeys(self.readers_of.get(weights, [])))
         where = next((r for r in readers if self.call(r, "relax.where") is not None), None)
         if where is None:
@@ -195,40 +201,37 @@ class _Graph(Bindings):
         nan = self.call(condition, "relax.isnan")
         if nan is not None and nan.args[0].same_as(weights):
             alone = self.reads[weights] == 2 and self.reads[condition] == 1
-            return (where, True, None, [condition, where]) if alone else none
+            return (where, True, None) if alone else none
         if self.reads[weights] != 1:
             return none
         array = self.array(condition)
         if array is not None and not array.any():
-            return where, False, None, [where]
+            return where, False, None
         operand = broadcast_operand(condition, shape)
         rows = operand is not None and operand.dtype == "bool" and operand.column == 0
-        return (where, False, condition, [where]) if rows else none
+        return (where, False, condition) if rows else none
 
-    def _peeled(self, expr: relax.Expr) -> tuple[relax.Expr, float, list[relax.Var]]:
-        """A factor of the scores without multiplications by numbers; their product, and the removed variables."""
-        factor, left = 1.0, []
+    def _peeled(self, expr: relax.Expr) -> tuple[relax.Expr, float]:
+        """A factor of the scores without multiplications by numbers, and the product of these."""
+        factor = 1.0
         while isinstance(expr, relax.Var) and self.reads[expr] == 1:
             call = self.call(expr, "relax.multiply")
             number = None if call is None else self.number(call.args[1])
             if call is None or number is None or float_shape(call.args[0]) != float_shape(expr):
                 break
-            left.append(expr)
             factor, expr = factor * number, call.args[0]
-        return expr, factor, left
+        return expr, factor
 
-    def _scores(self, expr: relax.Expr) -> tuple[relax.Var, Steps, list[relax.Var]] | None:
-        """The product that a softmax reads through steps, the steps, and the intermediate variables."""
+    def _scores(self, expr: relax.Expr) -> tuple[relax.Var, Steps] | None:
+        """The product that a softmax reads through steps, and the steps."""
         steps: list[tuple[Step, relax.Expr | None]] = []
-        between: list[relax.Var] = []
         while isinstance(expr, relax.Var) and self.reads[expr] == 1 and float_shape(expr) is not None:
             call = self.value_of.get(expr)
             if self.call(expr, "relax.matmul") is not None:
-                return expr, tuple(reversed(steps)), between
+                return expr, tuple(reversed(steps))
             scaled = self._step(call)
             if scaled is None or float_shape(scaled[0]) != float_shape(expr):
                 return None
-            between.append(expr)
             expr = scaled[0]
             if scaled[1] is not None:
                 steps.append((scaled[1], scaled[2]))
@@ -268,31 +271,27 @@ class _Graph(Bindings):
 
     def _operand(
         self, expr: relax.Expr, outer: Sequence[int], room: tirx.Var | None = None
-    ) -> tuple[Operand, relax.Expr, list[relax.Var]] | None:
-        """A factor, the tensor that it is read from, and the transposition and reshapes between them.
+    ) -> tuple[Operand, relax.Expr] | None:
+        """A factor, and the tensor that it is read from through a transposition and reshapes.
 
         Keys and values have `room`, the number of rows in the memory of a tensor that rows are appended to.
         """
         shape = float_shape(expr)
         if shape is None or len(shape) < 2:
             return None
-        axes, source, left = self.axes(expr, len(shape)), expr, []
-        if axes is not None:
-            left.append(expr)
-            source = self.value_of[expr].args[0]
-        source, view = self.reshaped(source, left)
-        repeated = self._repeated(source, view, left)
+        axes = self.axes(expr, len(shape))
+        source, view = self.reshaped(expr if axes is None else self.value_of[expr].args[0])
+        repeated = self._repeated(source, view)
         repeats = 1
         if repeated is not None:
             view, repeats = repeated
-            source, _ = self.reshaped(view, left)
+            source, _ = self.reshaped(view)
         stored, along, dtype = float_shape(source), float_shape(view), "float32"
         if stored is None or along is None:
             return None
         narrow = None if room is None else self.widened(source)
         join = self.appended.get(source if narrow is None else narrow) if isinstance(source, relax.Var) else None
         if narrow is not None:
-            left.append(source)
             source, dtype = narrow, dtype_name(narrow.ty)
         if join is not None:
             size = None if room is None else size_of(room)
@@ -314,9 +313,9 @@ class _Graph(Bindings):
             operand = dataclasses.replace(
                 operand, repeats=tuple(repeats if p == place else 1 for p in range(len(outer)))
             )
-        return operand, source, left
+        return operand, source
 
-    def _repeated(self, source: relax.Expr, view: relax.Expr, left: list[relax.Var]) -> tuple[relax.Expr, int] | None:
+    def _repeated(self, source: relax.Expr, view: relax.Expr) -> tuple[relax.Expr, int] | None:
         """What is repeated if `view` is [..., heads · n, rows, columns] of `source` [..., heads, n, rows, columns].
 
         Also the number n. Heads of keys and values are repeated for those of several queries.
@@ -325,10 +324,7 @@ class _Graph(Bindings):
         if call is None or source.same_as(view):
             return None
         count = repeated_heads(*(dims_of(e) for e in (call.args[0], source, view)))
-        if count is None:
-            return None
-        left.append(source)
-        return call.args[0], count
+        return None if count is None else (call.args[0], count)
 
     def _result(self, result: relax.Var) -> tuple[relax.Var, Operand]:
         """The variable that has the product, transposed if its reader does that and keeps columns, and its places."""

@@ -69,10 +69,9 @@ class Bindings:
         found = conversion(self.function.mod, self.value_of[rows])
         return found.source if found is not None and found.widens else None
 
-    def reshaped(self, source: relax.Expr, left: list[relax.Var]) -> tuple[relax.Expr, relax.Expr]:
-        """What reshapes lead to, and the last of them; `left` gets them all."""
+    def reshaped(self, source: relax.Expr) -> tuple[relax.Expr, relax.Expr]:
+        """What reshapes lead to, and the last of them."""
         view = source
         while any(self.call(source, f"relax.{name}") is not None for name in ("reshape", "expand_dims", "squeeze")):
-            left.append(source)
             source = self.value_of[source].args[0]
         return source, view

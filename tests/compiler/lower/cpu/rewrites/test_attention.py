@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from onnx import NodeProto, helper
 
 from heterocc.compiler.importer.pipeline import import_model
+from heterocc.compiler.lower.arranged import strides_of
 from heterocc.compiler.lower.backend import LoweredPartition
 from heterocc.compiler.lower.cpu.generate.attention.attention import write_attention
-from heterocc.compiler.lower.cpu.generate.attention.description import Attention, Operand, pitches
+from heterocc.compiler.lower.cpu.generate.attention.description import Attention, Operand
 from heterocc.compiler.lower.cpu.generate.isa import isa_of
 from heterocc.compiler.lower.cpu.lowering import CpuLowering
 from tests.compiler.lower.cpu.generate.generated import runnable, target_of
@@ -166,7 +167,7 @@ def test_the_code_of_attention_does_not_grow_with_the_columns() -> None:
     # Unrolled, the copy of values of 3136 columns took LLVM 17 seconds.
     sizes = []
     for columns in (1024, 4096):
-        stored = pitches((32, columns))
+        stored = strides_of((32, columns))
         turned = Operand((columns, 32), "float32", (), 1, 32)
         form = Attention(
             (), 32, 32, 16, columns,
