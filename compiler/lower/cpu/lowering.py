@@ -75,21 +75,23 @@ class CpuLowering:
 
     def trial_whole(self, model: ImportedModel, device: TargetDevice) -> bool:
         """Import and legalise all nodes; the kernels are kept for the lowering that most likely follows."""
-        job = whole_job(model, device)
+        job, target = whole_job(model, device), cpu_target(device)
         if needs_program(job):
-            return False
-        return _tried.keep(job, lambda whole: _kernels(whole, cpu_target(device), in_place=True))
+            return _tried.keep(job, lambda whole: try_program(whole, lambda part: _kernels(part, target)))
+        return _tried.keep(job, lambda whole: (_kernels(whole, target, in_place=True),))
 
 
-_tried: Tried[KernelModule] = Tried()
+_tried: Tried[tuple[KernelModule, ...]] = Tried()
+"""The kernels of each part of a program, or of a whole partition."""
 
 
 def _lower_program(job: PartitionJob, target: Target) -> LoweredPartition:
     """Lower a partition with branches, loops or sizes that it computes."""
     with lowering(job, _ADVICE), KernelObjects(target, PIPELINE) as objects:
+        tried = iter(_tried.take(job) or ())
         built = build_program(
             job,
-            lambda part: plant_fault(_kernels(part, target), part),
+            lambda part: plant_fault(next(tried, None) or _kernels(part, target), part),
             lambda module: _scheduled(module, job, target, objects, in_place=False),
         )
         entries = {part.name: part.entry for part in built.parts}
@@ -167,6 +169,7 @@ def _scheduled(
 
 
 def _stages(job: PartitionJob, target: Target, objects: KernelObjects) -> Stages:
-    module = plant_fault(_tried.take(job) or _kernels(job, target, in_place=True), job)
+    tried = _tried.take(job)
+    module = plant_fault(tried[0] if tried else _kernels(job, target, in_place=True), job)
     scheduled = _scheduled(module, job, target, objects)
     return Stages(module, scheduled, destination_passing(scheduled))

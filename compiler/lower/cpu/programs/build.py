@@ -48,19 +48,23 @@ class BuiltProgram:
     kernels: tuple[KernelInfo, ...]
 
 
-def try_program(job: PartitionJob, kernels: Kernels) -> None:
-    """Do all of the lowering of a partition that can fail, without writing its kernels."""
-    program = program_of(job, writes=True)
-    for index, code in enumerate(_all_codes(program)):
-        kernels(_job(job, program, code, index))
+def try_program(job: PartitionJob, kernels: Kernels) -> tuple[KernelModule, ...]:
+    """Do all of the lowering of a partition that can fail, without writing its kernels: those of its parts, in turn."""
+    program = _program_of(job)
+    return tuple(kernels(_job(job, program, code, index)) for index, code in enumerate(_all_codes(program)))
+
+
+def _program_of(job: PartitionJob) -> Program:
+    """The program of a partition, which writes outputs of fixed sizes into tensors of the caller."""
+    values = job.model.graph.values
+    return program_of(job, writes=all(values[v].is_static for v in (*job.inputs, *job.outputs)))
 
 
 def build_program(
     job: PartitionJob, kernels: Kernels, scheduled: Callable[[KernelModule], KernelModule]
 ) -> BuiltProgram:
     """Lower the parts of a partition's program."""
-    values = job.model.graph.values
-    program = program_of(job, writes=all(values[v].is_static for v in (*job.inputs, *job.outputs)))
+    program = _program_of(job)
     taken: set[str] = set()
     codes_of = _all_codes(program)
     modules = [kernels(_job(job, program, code, index)) for index, code in enumerate(codes_of)]

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import onnx.parser
 import pytest
 from onnx import helper
 
@@ -76,6 +77,27 @@ def test_a_model_that_was_tried_as_a_whole_gets_the_same_code_without_being_impo
     assert CpuLowering().trial_whole(made, CPU)
     monkeypatch.setattr(lowering, "_kernels", None)
     assert CpuLowering().lower(whole).code == alone
+
+
+def test_a_program_that_was_tried_as_a_whole_gets_the_same_code_without_its_parts_being_imported_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    proto = onnx.parser.parse_model(
+        """<ir_version: 10, opset_import: ["" : 17]>
+        agraph (float[n,4] x, bool c) => (float[n,4] y) {
+            h = Exp(x)
+            r = If (c) <
+                then_branch = yes () => (float[n,4] a) { t = Add(h, x)  a = Tanh(t) },
+                else_branch = no () => (float[n,4] b) { b = Neg(h) }
+            >
+            y = Sqrt(r)
+        }"""
+    )
+    work = job(import_model(proto, keep_dims=True))
+    alone = CpuLowering().lower(work).code
+    assert CpuLowering().trial_whole(work.model, CPU)
+    monkeypatch.setattr(lowering, "_kernels", None)
+    assert CpuLowering().lower(work).code == alone
 
 
 def test_results_of_a_batch_are_written_in_place() -> None:
