@@ -92,9 +92,10 @@ def import_model(
     `shapes` fixes dynamic input shapes by the input's name in the model, `dims` dimensions by their names, wherever the
     inputs have them. With `keep_dims` others stay dynamic: shapes have their names, and expressions of these.
     `base_dir` is the folder of the external data of a model without a file; without it such data is refused.
-    With `only_numbers` outputs that are names of classes, or maps from these, become numbers, with the names in the
-    result's `classes`. With `assume` sizes of dynamic dimensions with which nodes cannot run are excluded, such as
-    those that are not multiples of 32, so that shapes are known for all others.
+    With `only_numbers`, for devices that have no others, outputs that are names of classes, or maps from these, become
+    numbers, with the names in the result's `classes`, and settings of a larger model that are inputs, too, may stay
+    constant. With `assume` sizes of dynamic dimensions with which nodes cannot run are excluded, such as those that are
+    not multiples of 32, so that shapes are known for all others.
 
     Raises an InputError (HC1xx) for any error in the model, its external data or the shapes.
     """
@@ -119,7 +120,7 @@ def _import(
     assume: bool,
 ) -> ImportedModel:
     path = source.path
-    draft, digest = read_model(source)
+    draft, digest = read_model(source, beside_last_resort=not only_numbers)
     if source.weights is not None:
         digest = compress_weights(draft, source.weights, digest)
     given = GivenModel.of(draft)

@@ -13,15 +13,12 @@ from typing import Any
 import numpy as np
 
 from heterocc.artifacts.errors import FeedError
-from heterocc.artifacts.manifest import ANY_SIZE, Range, Variant
+from heterocc.artifacts.manifest import Range, Variant
 from heterocc.runtime.conditions import Conditions
 from heterocc.runtime.feeds import Array, Feed, FeedCheck, TensorInfo
 from heterocc.runtime.plan.schedule import numpy_dtype
 from heterocc.runtime.shapes import fits
 from heterocc.runtime.sizes import Sizes
-
-_FILLED = Range(min=1)
-"""The sizes of a dimension that has no limit but that code needs elements."""
 
 _OPERATIONS: Mapping[type[ast.operator], Callable[[int, int], int]] = {
     ast.Add: operator.add,
@@ -68,7 +65,8 @@ def _open(info: TensorInfo) -> TensorInfo:
 
 
 def _or_empty(allowed: Range) -> Range:
-    return ANY_SIZE if allowed == _FILLED else allowed
+    """The sizes of a dimension, with 0 if their only limit is that code needs elements, or a multiple of a number."""
+    return Range(step=allowed.step) if allowed == Range(min=allowed.step, step=allowed.step) else allowed
 
 
 def _results(variant: Variant, shapes: Sequence[Sequence[int] | None]) -> list[Array] | None:

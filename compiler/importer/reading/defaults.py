@@ -14,21 +14,23 @@ from heterocc.compiler.operators.table import of_node
 MOST_BYTES = 1 << 20
 """The most bytes of initializers that become inputs in a model that lists most of its initializers."""
 FEW_NODES = 8
-"""The nodes of the largest model that lists most of its initializers whose settings become inputs, too."""
+"""The nodes of the largest model that lists most of its initializers whose settings become inputs, too, without ONNX
+Runtime."""
 
 
-def take_defaults(draft: Draft) -> dict[str, np.ndarray]:
+def take_defaults(draft: Draft, *, beside_last_resort: bool = True) -> dict[str, np.ndarray]:
     """Take the initializers that are inputs of the bundle from the weights; the others stay constants, with a note.
 
     A model that lists a few of its initializers means them, and so does one that lists only settings of operators, such
     as the number of elements that TopK selects; of another one that lists most of them this is not known. Sizes that
-    only a run knows cost little in a model of a few nodes.
+    only a run knows cost little in a model of a few nodes, and in larger ones ONNX Runtime takes what has no code then,
+    if a device that runs all nodes is listed.
     """
     listed = [i.name for i in draft.graph.input if i.name in draft.weights]
     texts, settings = {name for name, array in draft.weights.items() if array.dtype == object}, _settings(draft)
     intended = 2 * len(listed) <= len(draft.weights) or settings.issuperset(listed)
-    few = sum(1 for _ in nodes_of(draft.graph.node)) <= FEW_NODES
-    held = texts if intended or few else texts | settings
+    sized = beside_last_resort or sum(1 for _ in nodes_of(draft.graph.node)) <= FEW_NODES
+    held = texts if intended or sized else texts | settings
     found = {name: draft.weights[name] for name in listed if name not in held}
     if not intended and sum(draft.weights[name].nbytes for name in listed) > MOST_BYTES:
         found = {}

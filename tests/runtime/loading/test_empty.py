@@ -41,6 +41,20 @@ def test_a_request_is_answered_without_elements_only_if_each_result_has_none(tmp
             session.run({**feed, "x": np.zeros((0, 3, 9, 6))})
 
 
+def test_sizes_that_do_not_agree_are_refused_also_without_elements_and_0_is_a_multiple(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["p"]), helper.make_node("Reshape", ["p", "rows"], ["y"])]
+    shapes = {"x": ("n", "k"), "w": ("m", 4)}
+    save(path, nodes, shapes, {"y": None}, {"rows": np.array([-1, 3, 4])})  # type: ignore[arg-type]
+    compile_model(path, tmp_path / "m.hcb", devices="CPU", measure=False)
+    with load(tmp_path / "m.hcb") as session:
+        assert session.run({"x": noise(6, 5), "w": noise(5, 4)})["y"].shape == (2, 3, 4)
+        assert session.run({"x": noise(0, 5), "w": noise(5, 4)})["y"].shape == (0, 3, 4)
+        for x, w in (((0, 3), (5, 4)), ((0, 0), (5, 4)), ((0, 5), (0, 4)), ((2, 5), (5, 4))):
+            with pytest.raises(FeedError):
+                session.run({"x": noise(*x), "w": noise(*w)})
+
+
 def test_a_sum_of_nothing_is_not_an_empty_result(tmp_path: Path) -> None:
     path = tmp_path / "m.onnx"
     nodes = [helper.make_node("Exp", ["x"], ["e"]), helper.make_node("ReduceSum", ["e"], ["y"], keepdims=0)]

@@ -98,9 +98,12 @@ def test_what_determines_shapes_stays_constant_and_what_a_branch_reads_may_be_re
         ),
     ]
     inputs = [value("x", [4, 8]), value("c", [], 9)]
-    imported = import_model(listing(model(nodes, inputs, [value("y")], constants, ir_version=8), *constants))
+    proto = listing(model(nodes, inputs, [value("y")], constants, ir_version=8), *constants)
+    imported = import_model(proto, only_numbers=True)
     assert [imported.sources[name] for name in imported.graph.inputs] == ["x", "c", "k", "v"]
     assert any("'shape' and 1 other stay constant" in note for note in imported.notes)
+    beside_ort = import_model(proto)
+    assert [beside_ort.sources[name] for name in beside_ort.graph.inputs] == ["x", "c", *constants]
 
 
 def test_the_one_of_several_that_is_listed_is_meant_though_it_determines_a_shape(tmp_path: Path) -> None:
@@ -142,6 +145,25 @@ def test_settings_of_a_model_of_a_few_nodes_may_be_replaced(
         for feed in ({"x": X}, {"x": X, **given}):
             (right,) = reference_session(proto).run(["y"], feed)
             np.testing.assert_allclose(session.run(feed)["y"], right, rtol=1e-4, atol=1e-5)
+
+
+def test_settings_among_many_nodes_may_be_replaced_beside_onnx_runtime(tmp_path: Path) -> None:
+    constants = {"w": noise(8, 8, seed=1), "shape": np.array([2, 16]), "axes": np.array([1]), "k": np.array([3])}
+    chain = [node(op, f"v{i}" if i else "x", f"v{i + 1}") for i, op in enumerate(["Relu", "Neg", "Abs", "Exp"] * 2)]
+    nodes = [*chain, node("MatMul", "v8 w", "m"), node("Reshape", "m shape", "r"), node("ReduceSum", "r axes", "s")]
+    proto = listing(
+        model([*nodes, node("TopK", "r k", "t places"), node("Add", "t s", "y")], [value("x", [4, 8])], [value("y")],
+              constants, ir_version=8), *constants,
+    )  # fmt: skip
+    compile_model(proto, tmp_path / "m.hcb", devices="CPU,ORT", measure=False)
+    with load(tmp_path / "m.hcb") as session:
+        for given in (
+            {},
+            {"k": np.array([5])},
+            {"shape": np.array([-1, 4]), "axes": np.array([1]), "k": np.array([2])},
+        ):
+            (right,) = reference_session(proto).run(["y"], {"x": X, **given})
+            np.testing.assert_allclose(session.run({"x": X, **given})["y"], right, rtol=1e-4, atol=1e-5)
 
 
 def test_a_default_of_another_shape_than_the_input_is_an_error_of_the_bundle(tmp_path: Path) -> None:
