@@ -18,6 +18,7 @@ from heterocc.compiler.devices.cpu_targets import with_cpu_targets, with_possibl
 from heterocc.compiler.devices.host import host_cpu
 from heterocc.compiler.devices.names import resolve_devices
 from heterocc.compiler.importer.pipeline import import_model
+from heterocc.compiler.lower.half.products import product_nodes
 from tests.compiler.small import save
 
 PRECISION = "CPU.precision=bf16"
@@ -59,6 +60,19 @@ def test_the_reference_rounds_the_factors_of_products_alone(tmp_path: Path) -> N
     np.testing.assert_array_equal(Reference(model, ["y"], paired=["relu"]).run(feed)["y"], exact)
     assert Judge(model, feed, ["y"], paired=["product"]).compare("y", short, exact).ok
     assert not Judge(model, feed, ["y"], paired=["product"]).compare("y", exact * np.float32(1.1), exact).ok
+
+
+def test_convolutions_of_several_taps_stay_in_float32(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Conv", ["x", "point"], ["p"], name="one"),
+        helper.make_node("Conv", ["p", "square"], ["y"], name="nine"),
+    ]
+    weights = {"point": RNG.standard_normal((8, 8, 1, 1)), "square": RNG.standard_normal((8, 8, 3, 3))}
+    shapes = {"x": (1, 8, 5, 5)}, {"y": (1, 8, 3, 3)}
+    model = import_model(
+        save(tmp_path / "m.onnx", nodes, *shapes, {n: w.astype(np.float32) for n, w in weights.items()})
+    )
+    assert product_nodes(model, ["one", "nine"]) == {"one"}
 
 
 def test_a_cpu_without_the_instructions_is_refused_with_a_hint() -> None:

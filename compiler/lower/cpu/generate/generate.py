@@ -11,7 +11,6 @@ import tvm_ffi
 from tvm import tirx
 
 from heterocc.compiler.lower.cpu.generate.bfloat.bfloat_product import propose_paired_product
-from heterocc.compiler.lower.cpu.generate.bfloat.direct import propose_paired_direct
 from heterocc.compiler.lower.cpu.generate.candidates import Done, Form, written_best
 from heterocc.compiler.lower.cpu.generate.convolution.channel_tiles import propose_channels
 from heterocc.compiler.lower.cpu.generate.convolution.depthwise import propose_planes
@@ -42,7 +41,6 @@ FORMS: tuple[Form, ...] = (
 
 PAIRED: tuple[Form, ...] = (
     propose_paired_product,
-    propose_paired_direct,
     propose_planes,
 )
 """Those that come before them if factors are rounded to bfloat16."""

@@ -36,9 +36,9 @@ class Panels:
     chunk: int = 0
     pairs: bool = False
 
-    def in_pairs(self, rest: int = 1) -> Panels:
-        """The layout of the same weight in pairs of bfloat16, whose terms are rows of `rest`: pairs are of two rows."""
-        return replace(self, terms=self.terms // rest, rest=rest, group=2, pairs=True)
+    def in_pairs(self) -> Panels:
+        """The layout of the same weight in pairs of bfloat16."""
+        return replace(self, group=2, pairs=True)
 
     @property
     def key(self) -> str:

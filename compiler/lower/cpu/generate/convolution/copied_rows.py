@@ -271,7 +271,7 @@ class CopiedRows:
         with emit.shared_loop(tasks * parts, conv.work) as task:
             image, group, chunk, part = emit.unpacked(task, (conv.batch, conv.groups, self.chunks, parts))
             phases = len(conv.rows.phases) * len(self.copied.phases)
-            copied = self.scratch(phases * self.plane, self._overrun())
+            copied = emit.scratch(conv.inputs * phases * self.plane + self._overrun(), self.kind.sums)
             image = self._take_piece(image)
             if self.fixed:
                 top = chunk * index(self.rows)
@@ -288,30 +288,19 @@ class CopiedRows:
         """The numbers after the copies that vectors may read."""
         return self._vectors(self.rows) * self.isa.lanes + (self.lines - self.rows) * self.pitch + self.pitch
 
-    @property
-    def inputs(self) -> int:
-        """The number of copied channels."""
-        return self.conv.inputs
-
-    def scratch(self, planes: int, overrun: int) -> tirx.Buffer:
-        """Memory for copied channels of `planes` numbers each, and what vectors read beyond the end."""
-        return emit.scratch(self.inputs * planes + overrun, self.kind.sums)
-
     def copy(self, arguments: Arguments, copied: tirx.Buffer, group: tirx.Expr, top: tirx.Expr) -> None:
         """Copy what the outputs from row `top` read, padded: all channels of a group of an image."""
-        flat = arguments.flat(self.conv.data)
         with emit.loop(self.conv.inputs) as channel:
-            self.copy_channel(flat, group * index(self.conv.inputs) + channel, (copied, channel), top)
+            self._copy_channel(arguments.flat(self.conv.data), group, channel, copied, top)
 
-    def copy_channel(
-        self, flat: tirx.Buffer, channel: tirx.Expr, to: tuple[tirx.Buffer, tirx.Expr], top: tirx.Expr
+    def _copy_channel(
+        self, flat: tirx.Buffer, group: tirx.Expr, there: tirx.Expr, copied: tirx.Buffer, top: tirx.Expr
     ) -> None:
-        """Copy what the outputs from row `top` read of a channel, phase by phase, to the channel `to` of scratch."""
+        """Copy what the outputs from row `top` read of channel `there` of a group, phase by phase."""
         rows, columns = self.conv.rows, self.copied
         map_size = rows.size * columns.size
         size = 4 * self.conv.groups * self.conv.inputs * map_size
-        copied, there = to
-        channel, exists = self.conv.plane_of(channel)
+        channel, exists = self.conv.plane_of(group * index(self.conv.inputs) + there)
         channel = channel if exists is None else emit.bound(channel)
         if self._reads_beyond:
             # Products of what nobody wrote are dropped, but may be slow: denormal numbers take Intel's CPUs 100 cycles.

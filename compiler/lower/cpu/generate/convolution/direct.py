@@ -184,8 +184,7 @@ class DirectWriter(CopiedRows):
         conv, (image, group, top), (start, vectors) = self.conv, where, columns
         rows, across = conv.rows, conv.columns
         size = 4 * typical(conv.groups * conv.inputs * rows.size * across.size)
-        in_order = self.inputs == conv.inputs and not conv.is_flattened
-        if not in_order or conv.taps == 1:
+        if conv.is_flattened or conv.taps == 1:
             return lambda _: None
         if not is_number(self.pieces):
             ahead = (self.piece_start + index(across.places)) * index(across.stride)
@@ -265,7 +264,7 @@ class DirectWriter(CopiedRows):
             return emit.vector(copied, self._begin(term) + start + index(column * lanes), lanes)
 
         walk = self._walk(weights, run, number_of, fetch)
-        terms = self.inputs * self.conv.taps
+        terms = self.conv.inputs * self.conv.taps
         return list(emit.product_tile(run.size, vectors, terms, self.isa, broadcast, loaded, walk, kind=self.kind))
 
     def _begin(self, term: _Term) -> tirx.Expr:
@@ -302,14 +301,14 @@ class DirectWriter(CopiedRows):
             if 4 * self.packing.size > self.isa.core.far_bytes and not is_number(self.vectors):
                 step = fetching(step, weights, run.size, number_of)
             if conv.taps == 1:
-                emit.in_turn(self.inputs, lambda input_, number: step((input_, index(0), 0, HERE), number))
+                emit.in_turn(self.conv.inputs, lambda input_, number: step((input_, index(0), 0, HERE), number))
                 return
             if conv.columns.taps == 1 and conv.rows.taps <= MOST_UNROLLED:
-                with emit.loop(self.inputs) as input_:
+                with emit.loop(self.conv.inputs) as input_:
                     for row in range(conv.rows.taps):
                         step((input_, index(row), 0, HERE), row)
                 return
-            with emit.loop(self.inputs) as input_:
+            with emit.loop(self.conv.inputs) as input_:
                 fetch(input_)
                 with emit.loop(conv.rows.taps) as row:
                     along_row(self.copied, self.plane, lambda tap, on, number: step((input_, row, tap, on), number))
