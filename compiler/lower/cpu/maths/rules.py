@@ -93,7 +93,7 @@ def mark_functions(mod: tvm.IRModule) -> tvm.IRModule:
 
     def product(expr: tirx.Mul) -> tirx.Expr:
         for factor, call in ((expr.a, expr.b), (expr.b, expr.a)):
-            if _is_sigmoid(call) and tvm_ffi.structural_equal(factor, call.args[0]):
+            if _calls(call, "sigmoid") and tvm_ffi.structural_equal(factor, call.args[0]):
                 return Call(operators["tirx.silu"], [factor], ret_ty=FLOAT32)
         return expr
 
@@ -146,10 +146,15 @@ def expand_functions(mod: tvm.IRModule) -> tvm.IRModule:
     return tvm.IRModule(functions, attrs=mod.attrs)
 
 
-def _calls_functions(function: tirx.PrimFunc) -> bool:
+def _calls_functions(code: tirx.PrimFunc | tirx.Stmt | tirx.Expr) -> bool:
+    return bool(_calls_in(code, _is_ours))
+
+
+def _calls_in(code: tirx.PrimFunc | tirx.Stmt | tirx.Expr, wanted: Callable[[Call], bool]) -> list[Call]:
+    """The calls of a kind, those that contain others before these."""
     calls: list[Call] = []
-    tvm_ffi.structural_walk(function, [(Call, lambda c: calls.append(c) if _is_ours(c) else None)], order="post")
-    return bool(calls)
+    tvm_ffi.structural_walk(code, [(Call, lambda c: calls.append(c) if wanted(c) else None)], order="pre")
+    return calls
 
 
 def _expanded(function: tirx.PrimFunc, avx512: bool) -> tirx.PrimFunc:
@@ -157,41 +162,19 @@ def _expanded(function: tirx.PrimFunc, avx512: bool) -> tirx.PrimFunc:
         return expression(_name(call), list(call.args), avx512) if _is_ours(call) else call
 
     def statement(stmt: tirx.Stmt) -> tirx.Stmt:
+        if not _calls_functions(stmt):
+            return stmt
         before, left = _stored(stmt, avx512)
-        return tirx.SeqStmt([*before, left]) if before else stmt
+        return tirx.SeqStmt([*before, left])
 
     def flat(sequence: tirx.SeqStmt) -> tirx.SeqStmt:
         parts = [p for s in sequence.seq for p in (s.seq if isinstance(s, tirx.SeqStmt) else [s])]
         return tirx.SeqStmt(parts)
 
     function = tvm_ffi.structural_map(function, [(tirx.Cast, _selected)], order="post")
-    calling = _statements_that_call(function)
-
-    def if_calling(stmt: tirx.Stmt) -> tirx.Stmt:
-        return statement(stmt) if hash(stmt) in calling else stmt
-
-    steps = [(tirx.BufferStore, if_calling), (tirx.Bind, if_calling), (tirx.SeqStmt, flat)]
+    steps = [(tirx.BufferStore, statement), (tirx.Bind, statement), (tirx.SeqStmt, flat)]
     function = tvm_ffi.structural_map(function, steps, order="post")
     return tvm_ffi.structural_map(function, [(Call, in_place)], order="post")
-
-
-def _statements_that_call(function: tirx.PrimFunc) -> frozenset[int]:
-    """The hashes, which are addresses, of stores and bindings that call our functions: few of those of a product."""
-    calling: set[int] = set()
-    calls: list[Call] = []
-
-    def call(expr: Call) -> None:
-        if _is_ours(expr):
-            calls.append(expr)
-
-    def statement(stmt: tirx.Stmt) -> None:
-        if calls:
-            calling.add(hash(stmt))
-        calls.clear()
-
-    steps = [(Call, call), (tirx.BufferStore, statement), (tirx.Bind, statement)]
-    tvm_ffi.structural_walk(function, steps, order="post")
-    return frozenset(calling)
 
 
 def _stored(part: Any, avx512: bool) -> tuple[list[tirx.Stmt], Any]:
@@ -200,7 +183,8 @@ def _stored(part: Any, avx512: bool) -> tuple[list[tirx.Stmt], Any]:
     A choice of which only one side must be computed, because the other one reads outside of a tensor, is a condition.
     """
     before: list[tirx.Stmt] = []
-    for choice in _choices(part):
+    while choices := _calls_in(part, _is_choice):
+        choice = choices[0]
         condition, *sides = choice.args
         result, index = _result(str(choice.ty.dtype).split("x")[0], int(choice.ty.dtype.lanes))
         first, decided = _stored(condition, avx512)
@@ -238,24 +222,12 @@ def _result(dtype: str, lanes: int) -> tuple[tirx.Buffer, tirx.Expr]:
     return tirx.decl_buffer((lanes,), dtype, "result"), index
 
 
-def _choices(code: tirx.Stmt | tirx.Expr) -> list[Call]:
-    """The choices in which functions are called, but none in another one of these."""
-    every: list[Call] = []
-    tvm_ffi.structural_walk(code, [(Call, lambda c: every.append(c) if _is_choice(c) else None)], order="pre")
-    inner: list[Call] = []
-    for choice in every:
-        for part in choice.args:
-            tvm_ffi.structural_walk(part, [(Call, lambda c: inner.append(c) if _is_choice(c) else None)], order="pre")
-    return [c for c in every if not any(c.same_as(other) for other in inner)]
-
-
 def _is_choice(call: Call) -> bool:
     """Whether a call decides by one truth value which side is computed, and calls functions."""
     if _name(call) != _LAZY:
         return False
-    calls: list[Call] = []
-    tvm_ffi.structural_walk(call, [(Call, lambda c: calls.append(c) if _is_ours(c) else None)], order="post")
-    return bool(calls) and int(call.args[0].ty.dtype.lanes) == 1 and not str(call.ty.dtype).startswith("bool")
+    decides = int(call.args[0].ty.dtype.lanes) == 1 and not str(call.ty.dtype).startswith("bool")
+    return decides and _calls_functions(call)
 
 
 def _with(part: Any, old: Call, new: tirx.Expr) -> Any:
@@ -264,10 +236,6 @@ def _with(part: Any, old: Call, new: tirx.Expr) -> Any:
 
 def _name(call: Call) -> str:
     return str(getattr(call.op, "name", "")).removeprefix(_OURS)
-
-
-def _is_sigmoid(expr: tirx.Expr) -> bool:
-    return _calls(expr, "sigmoid")
 
 
 def _softplus_of(expr: tirx.Expr) -> tirx.Expr | None:
