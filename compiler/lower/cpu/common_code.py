@@ -226,20 +226,12 @@ def _sizes(functions: Sequence[tirx.PrimFunc]) -> list[_Size]:
 
 
 def _value(numbers: Numbers, sizes: Sequence[_Size]) -> _Value | None:
-    """How a number follows from one of the sizes; None if it does not."""
-    fits = (fit(numbers, size) for fit in (_multiple, _shifted) for size in sizes)
-    return next((value for value in fits if value is not None), None)
+    """How a number follows from one of the sizes, as a multiple if it is one; None if it does not."""
+    fits = [value for size in sizes if (value := _fit(numbers, size)) is not None]
+    return min(fits, key=lambda value: value.plus != 0, default=None)
 
 
-def _multiple(numbers: Numbers, size: _Size) -> _Value | None:
-    ratios = {Fraction(n, s) for n, s in zip(numbers, size.numbers, strict=True) if s}
-    if len(ratios) != 1 or 0 in size.numbers:
-        return None
-    ratio = ratios.pop()
-    return _Value(size, ratio.numerator, 0, ratio.denominator)
-
-
-def _shifted(numbers: Numbers, size: _Size) -> _Value | None:
+def _fit(numbers: Numbers, size: _Size) -> _Value | None:
     """A multiple of a size and a number. Any two kernels have one, which may be chance, and a third one excludes it."""
     (s0, n0), (s1, n1), *_ = [*dict(zip(size.numbers, numbers, strict=True)).items(), (0, 0)]
     if len(set(size.numbers)) < 2:

@@ -114,21 +114,29 @@ Combine = Callable[[tirx.Expr, tirx.Expr], tirx.Expr]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fold(Nest):
-    """out[places] = after(value combined over all terms), in float32.
+class Combination:
+    """`value` combined over the terms of a reduction, in float32.
 
-    `combine(so far, value)` is a sum, product, maximum or minimum, and `start` its neutral element. `loops` are the
-    reduction's. Stages `before` do not depend on the result, those `after` do.
+    `combine(so far, value)` is a sum, product, maximum or minimum, and `start` its neutral element.
 
     A maximum or minimum `combine` gives `so far` if the value is NaN, and if `so far` is. If it `takes_first`, it
     begins with its first term in place of `start`: it is NaN if this term is, and no other NaN hides a number.
     """
 
-    sum_: tirx.Buffer
     value: tirx.Expr
     combine: Combine
     start: float
     takes_first: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fold(Nest, Combination):
+    """out[places] = after(value combined over all terms).
+
+    `loops` are the reduction's. Stages `before` do not depend on the result, those `after` do.
+    """
+
+    sum_: tirx.Buffer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,23 +187,7 @@ def read_fold(function: tirx.PrimFunc) -> Fold | None:
     combined = combination(parts.block)
     if combined is None or any(dtype_of(e) != "float32" for e in (combined.value, *loads(combined.value))):
         return None
-    return Fold(
-        **parts.nest(function, ()),
-        value=combined.value,
-        combine=combined.combine,
-        start=combined.start,
-        takes_first=combined.takes_first,
-    )
-
-
-@dataclass(frozen=True)
-class Combination:
-    """`value` combined over the terms of a reduction, as in a Fold."""
-
-    value: tirx.Expr
-    combine: Combine
-    start: float
-    takes_first: bool
+    return Fold(**parts.nest(function, ()), **vars(combined))
 
 
 def unless_empty(extents: Sequence[int], first: tirx.Expr, start: tirx.Expr) -> tirx.Expr:
@@ -216,7 +208,7 @@ def combination(block: BlockView) -> Combination | None:
     if any(load.source.same_as(block.store.buffer) for load in reads):
         return None
     takes_first = isinstance(total, tirx.Max | tirx.Min) and not of_windows(block.block)
-    return Combination(total.b, combine, float(start.value), takes_first)
+    return Combination(value=total.b, combine=combine, start=float(start.value), takes_first=takes_first)
 
 
 _COMBINE: dict[type, tuple[Combine, float]] = {
