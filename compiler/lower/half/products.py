@@ -21,7 +21,7 @@ def product_nodes(model: ImportedModel, nodes: Iterable[str]) -> frozenset[str]:
 
 
 def _has_taps(model: ImportedModel, node: Node) -> bool:
-    weight = model.weights.get(node.inputs[1]) if node.op_type.endswith("Conv") else None
+    weight = model.weights.get(node.inputs[1]) if of_type(node.op_type).window == "product" else None
     return weight is not None and prod(weight.shape[2:]) > 1
 
 
