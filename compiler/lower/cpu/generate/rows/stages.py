@@ -167,10 +167,12 @@ class _Reader:
 
     def _stage(self, block: BlockView) -> RowStage | None:
         spatial = [v for v, kind in zip(block.iters, block.kinds, strict=True) if kind == "S"]
+        extents = [e for e, kind in zip(block.extents, block.kinds, strict=True) if kind == "S"]
         dimensions = next((d for b, d in self._places if b.same_as(block.store.buffer)), None)
+        if dimensions == () and extents == [1]:
+            spatial, extents = [], []  # the variable of a scalar's block
         if dimensions is None or len(dimensions) != len(spatial) or not is_iters(block.store.indices, spatial):
             return None
-        extents = [e for e, kind in zip(block.extents, block.kinds, strict=True) if kind == "S"]
         if any(e != (1 if d is None else self.extents[d]) for e, d in zip(extents, dimensions, strict=True)):
             return None
         numbers = list(zip(spatial, dimensions, strict=True))

@@ -223,3 +223,13 @@ def test_powers_are_kept_in_the_memory_of_the_output(cpu: str, length: int) -> N
     text = kernel.done[0].script()
     assert f"alloc_buffer((T.int64({length}),))" not in text
     np.testing.assert_allclose(kernel.run(), np.maximum(softmax(x, 1) * x, 0), rtol=3e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("cpu", runnable())
+@pytest.mark.parametrize("shape", [(70_000,), (700, 100)])
+def test_a_mean_of_all_that_is_a_scalar_is_added_in_several_sums(cpu: str, shape: tuple[int, ...]) -> None:
+    """In one sum, that of 2²⁵ ones stayed at 2²⁴."""
+    x = RNG.uniform(0, 1, shape).astype(np.float32)
+    kernel = Generated([node("ReduceMean", ["x"], ["y"], keepdims=0)], {"x": x}, {}, target_of(cpu))
+    assert kernel.done is not None
+    np.testing.assert_allclose(kernel.run(), x.mean(dtype=np.float64), rtol=3e-7)
