@@ -58,7 +58,7 @@ class Pooling:
 def generate_pooling(kernel: Fold, isa: Isa) -> Done | None:
     """The kernel written as pooling, None if it is not a sum, maximum or minimum over windows."""
     pool = find_pooling(kernel)
-    if pool is None or pool.is_reduction or not can_store(kernel):
+    if pool is None or pool.is_reduction or kernel.takes_first or not can_store(kernel):
         return None
     if max(w.taps for w in pool.windows.sides) > MOST_TAPS:
         return None

@@ -67,6 +67,18 @@ def test_reductions_over_any_axes_agree(cpu: str, kind: str, shape: list[int], k
     )
 
 
+@pytest.mark.parametrize("kind", ["ReduceMax", "ReduceMin"])
+@pytest.mark.parametrize(("shape", "axis"), [((9, 8), 1), ((8, 40), 0), ((5, 3, 20), 1)])
+def test_an_extreme_of_few_terms_whose_first_is_nan_is_nan(kind: str, shape: tuple[int, ...], axis: int) -> None:
+    """They were taken for a window of pooling, in which a NaN is left out."""
+    x = RNG.standard_normal(shape).astype(np.float32)
+    x[RNG.random(shape) < 0.3] = np.nan
+    attribute = np.array([axis], np.int64)
+    kernel = Generated([node(kind, ["x", "a"], ["r"])], {"x": x}, {"a": attribute}, target_of(runnable()[0]))
+    extreme = np.fmax if kind == "ReduceMax" else np.fmin
+    np.testing.assert_array_equal(kernel.run(), with_first(extreme.reduce(x, axis=axis, keepdims=True), x, [axis]))
+
+
 @pytest.mark.parametrize("axis", [1, 2])
 def test_what_follows_a_sum_is_computed_as_it_is_stored(axis: int) -> None:
     x = RNG.standard_normal((3, 21, 35)).astype(np.float32)
