@@ -10,6 +10,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from tests.hostile.references import BATCHED
+from tests.reference import reference_session
 
 Array = np.ndarray[Any, Any]
 Inputs = Sequence[Array | None]
@@ -152,14 +153,36 @@ def _normalised(inputs: Inputs, attributes: Attributes) -> list[Array] | None:
     return [(centred / (np.sqrt((centred * centred).mean(axis=axes, keepdims=True)) + 1e-9)).astype(data.dtype)]
 
 
+def _with_a_feature(op_type: str, inputs: Inputs, attributes: Attributes) -> list[Array]:
+    """The results of ONNX Runtime for a recurrent layer with one feature of zeros, with weights of zeros."""
+    wide = [
+        np.zeros((*a.shape[:2], 1), a.dtype) if place < 2 and a is not None else a for place, a in enumerate(inputs)
+    ]
+    given = {f"i{place}": array for place, array in enumerate(wide) if array is not None}
+    outputs = [f"o{place}" for place in range(len(BATCHED[op_type]))]
+    names = [f"i{place}" if array is not None else "" for place, array in enumerate(wide)]
+    node = helper.make_node(op_type, names, outputs, **attributes)
+    kinds = {name: helper.np_dtype_to_tensor_dtype(array.dtype) for name, array in given.items()}
+    ends = [helper.make_tensor_value_info(name, kind, given[name].shape) for name, kind in kinds.items()]
+    graph = helper.make_graph([node], "g", ends, [helper.make_empty_tensor_value_info(name) for name in outputs])
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    results: list[Array] = reference_session(made).run(None, given)
+    return results
+
+
 def _recurrent(op_type: str) -> Definition:
-    """Of a sequence without steps: no states, and the first one as the last."""
+    """Of a sequence without steps: no states, and the first one as the last. Of steps without features: as with zeros.
+
+    For the latter ONNX Runtime adds to memory that it has not written: NaN, if that held some.
+    """
 
     def states(inputs: Inputs, attributes: Attributes) -> list[Array] | None:
         data, weights = inputs[0], inputs[2]
         assert data is not None and weights is not None
         first = bool(attributes.get("layout", 0))
         batch, steps = data.shape[:2] if first else data.shape[1::-1]
+        if steps and batch and not first and not data.shape[2]:
+            return _with_a_feature(op_type, inputs, attributes)
         if steps:
             return None
         directions, hidden = weights.shape[0], weights.shape[2]

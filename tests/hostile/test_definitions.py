@@ -10,6 +10,7 @@ from heterocc.runtime.execute.ort_session import open_session, session_options
 from tests.hostile.cases import HostileModel, hostile_models
 from tests.hostile.definitions import defined
 from tests.hostile.known import ON_PURPOSE
+from tests.reference import reference_session
 
 Array = np.ndarray
 QUANTISED = ("MatMulInteger", "QLinearMatMul", "com.microsoft::QGemm", "com.microsoft::MatMulIntegerToFloat")
@@ -57,6 +58,19 @@ def test_a_sequence_without_steps_ends_in_its_initial_states(operator: str) -> N
                 given = node.input[4 + place] if len(node.input) > 4 + place else ""
                 end = found[names.index(name)]
                 np.testing.assert_array_equal(end, feed[given] if given else np.zeros_like(end))
+
+
+@pytest.mark.parametrize("operator", ["GRU", "LSTM", "RNN"])
+def test_steps_without_features_are_as_with_zeros(operator: str) -> None:
+    nodes = ((m, onnx.load_from_string(m.model).graph.node[0]) for m in models(operator))
+    model, node = next((m, n) for m, n in nodes if not any(a.name == "layout" and a.i for a in n.attribute))
+    feed = dict(model.valid.feed)
+    zeros = feed | {name: np.zeros_like(feed[name]) for name in node.input[:2]}
+    wanted = reference_session(onnx.load_from_string(model.model)).run(None, zeros)
+    found = defined(model.model, feed | {name: feed[name][..., :0] for name in node.input[:2]})
+    assert found is not None
+    for one, other in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-6)
 
 
 def test_sums_without_terms_are_zeros_with_the_bias() -> None:
