@@ -162,6 +162,11 @@ class ImportedModel:
             open_shapes(model)
         return model
 
+    @cached_property
+    def without_symbols(self) -> ImportedModel:
+        """The model as if it had no named dimensions, for parts whose sizes all are numbers."""
+        return dataclasses.replace(self, symbols=None)
+
     @property
     def bounds_are_known(self) -> bool:
         """Whether each limit of the sizes is one of a named dimension, which can be checked before a run."""

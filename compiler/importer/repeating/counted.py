@@ -33,10 +33,11 @@ _NEVER = 2**31 - 1
 def write_scans(draft: Draft, values: Mapping[str, Value], namer: Namer) -> bool:
     """Write a Scan in place of each such Loop of the graph; return whether there was any."""
     changed = False
+    makers = {o: n for n in draft.graph.node for o in n.output}
     for node in draft.graph.node:
         if of_node(node).control == "loop" and draft.opset >= _OLDEST:
             repeat = repeat_of(node, draft.weights)
-            found = None if repeat is None else _Counted(draft, values, node, repeat).rows()
+            found = None if repeat is None else _Counted(draft, values, makers, repeat).rows()
             if repeat is not None and found is not None:
                 _write(node, repeat, found, values, namer)
                 changed = True
@@ -56,11 +57,12 @@ class _Found:
 class _Counted:
     """What is known of a Loop's number of turns."""
 
-    def __init__(self, draft: Draft, values: Mapping[str, Value], node: onnx.NodeProto, repeat: Repeat) -> None:
-        self.draft, self.values, self.node, self.repeat = draft, values, node, repeat
+    def __init__(
+        self, draft: Draft, values: Mapping[str, Value], makers: Mapping[str, onnx.NodeProto], repeat: Repeat
+    ) -> None:
+        """`makers` are the nodes of the graph by what they write."""
+        self.draft, self.values, self.makers, self.repeat = draft, values, makers, repeat
         self.body = repeat.body
-        self.makers = {o: n for n in draft.graph.node for o in n.output}
-        self.read = {o.name for o in draft.graph.output}.union(*map(reads, draft.graph.node))
         self.own = {i.name for i in self.body.input} | {o for n in self.body.node for o in n.output}
         self.counters = [place for place, state in enumerate(repeat.states) if self._counts(state)]
 
@@ -84,7 +86,8 @@ class _Counted:
         if any(of_node(n).control for n in body.node):
             return None
         taken = {n.output[0] for n in gathers}
-        dropped = [p for p in self.counters if repeat.states[p].result not in self.read]
+        read = {o.name for o in self.draft.graph.output}.union(*map(reads, self.draft.graph.node))
+        dropped = [p for p in self.counters if repeat.states[p].result not in read]
         while True:
             used = self._used(taken, dropped)
             counted = [p for p in dropped if repeat.states[p].given in used]

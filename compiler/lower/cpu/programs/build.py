@@ -128,7 +128,7 @@ def _without_sizes(model: ImportedModel, code: Code) -> ImportedModel:
     symbols = model.symbols
     contents = {} if symbols is None else symbols.contents
     known = [contents[o] for n in code.nodes for o in model.graph.node_by_name[n].outputs if o in contents]
-    return model if known else dataclasses.replace(model, symbols=None)
+    return model if known else model.without_symbols
 
 
 def _distinct(module: KernelModule, taken: set[str]) -> KernelModule:

@@ -11,6 +11,7 @@ from onnx import TensorProto, helper
 from heterocc.compiler.importer.draft.draft import bodies
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.importer.pipeline import import_model
+from heterocc.compiler.importer.repeating import counted
 from tests.compiler.onnx_build import (
     I64,
     assert_close,
@@ -221,3 +222,20 @@ def test_a_gemm_of_a_row_is_computed_before_the_scan_without_its_bias(tmp_path: 
     imported = imported_like(save(tmp_path, proto), {"x": noise(5, 2, 3)})
     assert op_types(imported) == ["MatMul", "Scan"]
     assert not any(n.op_type == "Gemm" for n in bodies(_loop(imported))[0].node)
+
+
+def test_loops_that_are_no_scans_do_not_each_look_at_what_all_nodes_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unneeded(*_: object) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr(counted, "reads", unneeded)
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (int64 m, bool c, float[2, 4] x) => (float[2, 4] y) {
+        y = Loop (m, c, x) <body = b (int64 i, bool go, float[2, 4] s) => (bool on, float[2, 4] r) {
+            on = Identity (go)
+            r = Relu (s)
+        }>
+    }"""
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "m.onnx")
+    assert [node.op_type for node in import_model(tmp_path / "m.onnx").graph.nodes] == ["Loop"]
