@@ -348,10 +348,6 @@ class Part(NamedTuple):
     parts: int
 
 
-WHOLE = Part(index(0), 1)
-"""All of the work."""
-
-
 def share(part: tirx.Expr, parts: int, tiles: int) -> tuple[tirx.Expr, tirx.Expr]:
     """The range of tiles of a part: start and end."""
     return tirx.floordiv(part * index(tiles), index(parts)), tirx.floordiv(

@@ -14,12 +14,11 @@ class Panels:
     """The layout [outer][tile][step][place in the tile][term of the step] of a weight argument, as a flat array.
 
     The array is viewed in `shape`; `order` is the transposition that brings its axes to (outer …, segments …, terms …,
-    rest …, places …), whose sizes are fields. A step has `group` terms of a segment, one after the other, each at the
-    same place of the rest; zeros fill the last group of a segment. Places are in vectors of `lanes`, and these in the
-    tiles of `runs`, counted in vectors. A last vector that would exceed the end starts earlier and overlaps the
-    previous one; a single one is filled with zeros. With `chunk`, terms come in chunks of so many, of which the last
-    one does likewise; terms that two have are zeros in the second. In `pairs`, two terms are rounded to bfloat16 and
-    are one element, of int32.
+    places …), whose sizes are fields. A step has `group` terms of a segment, one after the other; zeros fill the last
+    group of a segment. Places are in vectors of `lanes`, and these in the tiles of `runs`, counted in vectors. A last
+    vector that would exceed the end starts earlier and overlaps the previous one; a single one is filled with zeros.
+    With `chunk`, terms come in chunks of so many, of which the last one does likewise; terms that two have are zeros in
+    the second. In `pairs`, two terms are rounded to bfloat16 and are one element, of int32.
     """
 
     argument: int
@@ -31,7 +30,6 @@ class Panels:
     lanes: int
     runs: tuple[Run, ...]
     segments: int = 1
-    rest: int = 1
     group: int = 1
     chunk: int = 0
     pairs: bool = False
@@ -44,20 +42,20 @@ class Panels:
     def key(self) -> str:
         """A name for the layout."""
         sizes = (*self.order, self.outer, self.terms, self.lanes, *(r.size for r in self.runs))
-        grouped = (self.segments, self.rest, self.group, self.chunk)
-        more = ("grouped", *grouped) if grouped != (1, 1, 1, 0) else ()
+        grouped = (self.segments, self.group, self.chunk)
+        more = ("grouped", *grouped) if grouped != (1, 1, 0) else ()
         return "_".join(map(str, ("pairs" if self.pairs else "panels", *sizes, *more)))
 
     @property
     def groups(self) -> int:
-        """Groups of terms in a segment, at each place of the rest."""
+        """Groups of terms in a segment."""
         terms = -(-self.terms // self.chunk) * self.chunk if self.chunk else self.terms
         return -(-terms // self.group)
 
     @property
     def steps(self) -> int:
         """The number of steps, the terms of which are one after the other for each vector."""
-        return self.segments * self.groups * self.rest
+        return self.segments * self.groups
 
     @property
     def vectors(self) -> int:
@@ -86,20 +84,20 @@ class Panels:
         return self.in_tiles(self.spread(array))
 
     def spread(self, array: np.ndarray) -> np.ndarray:
-        """A weight as (outer, segments, groups, terms of a group, rest, lanes of all vectors)."""
+        """A weight as (outer, segments, groups, terms of a group, lanes of all vectors)."""
         matrix = array.reshape(self.shape).transpose(self.order)
-        matrix = matrix.reshape(self.outer, self.segments, self.terms, self.rest, self.places)
+        matrix = matrix.reshape(self.outer, self.segments, self.terms, self.places)
         if self.chunk:
             starts = np.arange(0, self.terms, self.chunk)
             terms = np.minimum(starts, self.terms - self.chunk)[:, None] + np.arange(self.chunk)
-            matrix = matrix[:, :, terms.ravel()] * (terms >= starts[:, None]).ravel()[:, None, None]
+            matrix = matrix[:, :, terms.ravel()] * (terms >= starts[:, None]).ravel()[:, None]
             matrix = matrix.astype(array.dtype)
         more = (self.groups * self.group - matrix.shape[2], max(self.lanes - self.places, 0))
         if any(more):
-            matrix = np.pad(matrix, ((0, 0), (0, 0), (0, more[0]), (0, 0), (0, more[1])))
+            matrix = np.pad(matrix, ((0, 0), (0, 0), (0, more[0]), (0, more[1])))
         starts = np.minimum(np.arange(self.vectors) * self.lanes, max(self.places - self.lanes, 0))
         lanes = (starts[:, None] + np.arange(self.lanes)).ravel()
-        return matrix[..., lanes].reshape(self.outer, self.segments, self.groups, self.group, self.rest, -1)
+        return matrix[..., lanes].reshape(self.outer, self.segments, self.groups, self.group, -1)
 
     def in_tiles(self, spread: np.ndarray) -> np.ndarray:
         """What `spread` gives, in the order of the panels."""
@@ -107,8 +105,8 @@ class Panels:
         for run in self.runs:
             width = run.size * self.lanes
             part = spread[..., run.start * self.lanes : run.start * self.lanes + run.count * width]
-            split = part.reshape(self.outer, self.segments, self.groups, self.group, self.rest, run.count, width)
-            parts.append(split.transpose(0, 5, 1, 2, 4, 6, 3).reshape(self.outer, -1))
+            split = part.reshape(self.outer, self.segments, self.groups, self.group, run.count, width)
+            parts.append(split.transpose(0, 4, 1, 2, 5, 3).reshape(self.outer, -1))
         return np.ascontiguousarray(np.concatenate(parts, axis=1).ravel())
 
 

@@ -35,7 +35,7 @@ from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.places import Axis, Place, index, overlapping, shape_of
 from heterocc.compiler.lower.cpu.generate.products.product_form import Product, Side, find_product
 from heterocc.compiler.lower.cpu.generate.products.product_reads import Panel, ProductReads
-from heterocc.compiler.lower.cpu.generate.products.tile_fetch import epilogue_reads, fetching_tile
+from heterocc.compiler.lower.cpu.generate.products.tile_fetch import epilogue_reads, fetch_tile
 from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.generate.terms import NUMBERS, PAIRS, Term
 from heterocc.compiler.lower.cpu.generate.tiles import (
@@ -224,9 +224,7 @@ class ProductWriter(ProductReads):
         walk = self.fetched(arguments, place, panel, tile)
         if not run.short:
             at_first = [*place, (self.product.rows, first)]
-            tile = (rows.size, starts)
-            core = self.isa.core
-            walk = fetching_tile(self.kernel, self.product, arguments, at_first, tile, walk, self.unroll, core)
+            fetch_tile(self.kernel, self.product, arguments, at_first, rows.size, starts, self.isa.core)
         return emit.product_tile(rows.size, run.size, self.terms, self.isa, broadcast, loaded, walk, kind=self.kind)
 
     def _store(
