@@ -20,8 +20,6 @@ from heterocc.compiler.lower.cpu.sizes import assuming, attempt, dims_of
 from heterocc.compiler.lower.kernels.expressions import dtype_of
 from heterocc.compiler.lower.kernels.quotients import truncating
 
-_REDUCTION = 2
-
 
 def sized_kernel(function: tirx.PrimFunc, weights: Collection[int], isa: Isa) -> Done:
     """A kernel whose sizes are expressions of variables: the kernel, and the packings of its weights.
