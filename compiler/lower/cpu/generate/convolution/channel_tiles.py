@@ -196,7 +196,7 @@ class ChannelTiles(Tiling):
 
         if copied is not None and self.copied is not None:
             begin = self.copied.place
-            return lambda pixel, term: copied[begin(term.input, term.row, 0, line.down) + across(pixel, term)]
+            return lambda pixel, term: copied[begin(term.input, term.row, index(0), line.down) + across(pixel, term)]
         flat = arguments.flat(conv.data)
         first = (line.image * index(conv.groups) + line.group) * index(conv.inputs)
 

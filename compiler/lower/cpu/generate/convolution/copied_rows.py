@@ -329,18 +329,12 @@ class CopiedRows:
         last = (rows.places - self.rows + self.lines - 1) * rows.stride + phase - rows.before
         return rows.before <= phase and last < rows.size
 
-    def place(self, input_: tirx.Expr, tap_row: tirx.Expr, tap: int, line: tirx.Expr) -> tirx.Expr:
-        """The place in the copy of what the first output of a line of the chunk reads of an input channel at a tap.
-
-        With stride 1, other taps of the row are `dilation` places further each.
-        """
-        rows, columns = self.conv.rows, self.copied
-        down, across = tap_row * index(rows.dilation), tap * columns.dilation
-        row_phase, shift = index(0), down
-        if rows.stride > 1:
-            shift = tirx.floordiv(down, index(rows.stride))
-        if len(rows.phases) > 1:
-            row_phase = rows.phase_number(tirx.floormod(down, index(rows.stride)))
-        column_phase = columns.phases.index(across % columns.stride)
-        plane = (input_ * index(len(rows.phases)) + row_phase) * index(len(columns.phases)) + index(column_phase)
-        return plane * index(self.plane) + (line + shift) * index(self.pitch) + index(across // columns.stride)
+    def place(self, input_: tirx.Expr, tap_row: tirx.Expr, tap: tirx.Expr, line: tirx.Expr) -> tirx.Expr:
+        """The place in the copy of what the first output of a line of the chunk reads of an input channel at a tap."""
+        plane, steps = input_, []
+        for window, number in ((self.conv.rows, tap_row), (self.copied, tap)):
+            ahead, stride = number * index(window.dilation), index(window.stride)
+            phase = window.phase_number(tirx.floormod(ahead, stride)) if len(window.phases) > 1 else index(0)
+            plane = plane * index(len(window.phases)) + phase
+            steps.append(tirx.floordiv(ahead, stride) if window.stride > 1 else ahead)
+        return plane * index(self.plane) + (line + steps[0]) * index(self.pitch) + steps[1]

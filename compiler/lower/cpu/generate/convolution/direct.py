@@ -15,8 +15,7 @@ from tvm import tirx
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.candidates import Candidate
 from heterocc.compiler.lower.cpu.generate.convolution.copied_rows import MOST_UNROLLED, CopiedRows, is_one_chunk
-from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, find_planes
-from heterocc.compiler.lower.cpu.generate.convolution.row_taps import HERE, MOST_IN_ROW, along_row
+from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, Window, find_planes
 from heterocc.compiler.lower.cpu.generate.emit import Arguments, Step, Walk
 from heterocc.compiler.lower.cpu.generate.epilogue import can_store, store_vectors
 from heterocc.compiler.lower.cpu.generate.fetch import LINE, fetching, written_forms
@@ -39,6 +38,12 @@ POINT_TIME = 1.06
 """The time of 1x1 over the modelled one, because sums are stored through a line: of 64 to 256 channels at 56x56 on a
 Zen 4, where products store them from registers."""
 
+MOST_IN_ROW = 16
+"""The limit on unrolled taps of a row: the code of more would not stay in the first-level cache."""
+
+MOST_IN_STRIDES = 64
+"""The limit on unrolled taps of a row by a stride: LLVM takes minutes for hundreds."""
+
 PHASES_TIME = 1.3
 """The time of strides above MOST_IN_ROW over the modelled one: each tap reads another plane, of which no line is near.
 Of one input channel with strides of 64 to 160, 256 to 512 taps, on a Zen 4: 1.33 to 1.5 times that of a product."""
@@ -52,8 +57,8 @@ def propose_direct(kernel: Kernel, isa: Isa) -> Iterator[Candidate]:
         yield Candidate("direct", writer(isa).cycles, writer)
 
 
-_Term = tuple[tirx.Expr, tirx.Expr, int, tuple[tirx.Expr, tirx.Expr]]
-"""An input channel, a row of taps, a tap of it, and how many taps and places in the copy the one meant is behind it."""
+_Term = tuple[tirx.Expr, tirx.Expr, tirx.Expr]
+"""An input channel, a row of taps, and a tap of it."""
 
 Sums = Callable[[tirx.Expr, int], Sequence[tirx.Buffer]]
 PlaceOf = Callable[[tirx.Expr, tirx.Expr, tirx.Expr], Place]
@@ -269,8 +274,7 @@ class DirectWriter(CopiedRows):
 
     def _begin(self, term: _Term) -> tirx.Expr:
         """The place in the copies of what the first place of a line reads for a term."""
-        input_, tap_row, tap, further = term
-        return self.place(input_, tap_row, tap, index(0)) + further[1]
+        return self.place(*term, index(0))
 
     def _weights(
         self, arguments: Arguments, run: Run, channel: tuple[tirx.Expr, tirx.Expr]
@@ -281,8 +285,8 @@ class DirectWriter(CopiedRows):
         base = group * index(self.packing.block) + first * index(self.packing.steps)
 
         def number_of(term: _Term) -> tirx.Expr:
-            input_, tap_row, tap, further = term
-            number = (input_ * index(conv.rows.taps) + tap_row) * index(conv.columns.taps) + index(tap) + further[0]
+            input_, tap_row, tap = term
+            number = (input_ * index(conv.rows.taps) + tap_row) * index(conv.columns.taps) + tap
             return base + number * index(run.size)
 
         return weights, number_of
@@ -301,16 +305,27 @@ class DirectWriter(CopiedRows):
             if 4 * self.packing.size > self.isa.core.far_bytes and not is_number(self.vectors):
                 step = fetching(step, weights, run.size, number_of)
             if conv.taps == 1:
-                emit.in_turn(self.conv.inputs, lambda input_, number: step((input_, index(0), 0, HERE), number))
+                emit.in_turn(self.conv.inputs, lambda input_, number: step((input_, index(0), index(0)), number))
                 return
             if conv.columns.taps == 1 and conv.rows.taps <= MOST_UNROLLED:
                 with emit.loop(self.conv.inputs) as input_:
                     for row in range(conv.rows.taps):
-                        step((input_, index(row), 0, HERE), row)
+                        step((input_, index(row), index(0)), row)
                 return
             with emit.loop(self.conv.inputs) as input_:
                 fetch(input_)
                 with emit.loop(conv.rows.taps) as row:
-                    along_row(self.copied, self.plane, lambda tap, on, number: step((input_, row, tap, on), number))
+                    emit.in_turn(
+                        conv.columns.taps,
+                        lambda tap, number: step((input_, row, tap), number),
+                        unroll=_unrolled(self.copied),
+                    )
 
         return walk
+
+
+def _unrolled(columns: Window) -> int:
+    """The taps of a row that are written one by one: those by a stride are in the copies of its phases."""
+    if columns.stride > 1 and (columns.dilation > 1 or columns.taps <= MOST_IN_STRIDES):
+        return columns.taps
+    return MOST_IN_ROW if columns.stride > MOST_IN_ROW else -(-MOST_IN_ROW // columns.stride) * columns.stride

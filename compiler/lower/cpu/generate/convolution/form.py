@@ -53,6 +53,10 @@ class Window:
 
     def phase_number(self, phase: tirx.Expr) -> tirx.Expr:
         """The number of a phase among those that taps touch."""
+        runs = list(self.phases_together())
+        if len(runs) == 1:
+            together = runs[0][1]
+            return tirx.floordiv(phase - index(together.start), index(together.step))
         number: tirx.Expr = index(0)
         for later in self.phases[1:]:
             number = number + tirx.Cast("int64", phase >= index(later))
