@@ -215,6 +215,8 @@ class Operator:
     misleading: Callable[[onnx.NodeProto], str] | None = None
     """The integer attribute with which ONNX Runtime reads beside an array, or memory that nobody wrote, unless it is 0:
     then it ignores or refuses it. Empty for none."""
+    wrong_in_place: bool = False
+    """Whether ONNX Runtime may be wrong where it writes the result over the first input."""
     filled: tuple[Group, ...] = ()
     """The parts whose sizes are to be 1 or more for ONNX Runtime: with one of 0 it ends the process, never ends, or
     returns memory that it has not written."""

@@ -1,9 +1,10 @@
-"""Models that neither end the process in which ONNX Runtime runs them nor return memory of others.
+"""Models that neither end the process in which ONNX Runtime runs them, nor return memory of others or lose signs.
 
 A length of STFT's frames of 0 ends the process. Windowed caches of GroupQueryAttention have rows that ONNX Runtime
 leaves as they were in its memory, such as those of another request: the schema says which rows have keys and values,
 and that the others are unspecified. Attributes of experts that have no meaning make it read beyond their
-weights, and 2 bits with blocks in any order unwritten memory.
+weights, and 2 bits with blocks in any order unwritten memory. A Normalizer by lengths that writes where it reads takes
+the signs of what it has written.
 """
 
 from __future__ import annotations
@@ -177,13 +178,35 @@ def without_misleading_attributes(model: onnx.ModelProto) -> None:
             found.i = 0
 
 
+def tells_shapes_of_wrong(model: onnx.ModelProto) -> bool:
+    """Whether a model tells the shapes of results that ONNX Runtime may compute wrongly in place."""
+    return any(_wrong_in_place(graph) & {info.name for info in graph.value_info} for graph in graphs_of(model.graph))
+
+
+def _wrong_in_place(graph: onnx.GraphProto) -> set[str]:
+    return {node.output[0] for node in graph.node if named(node.op_type, node.domain).wrong_in_place}
+
+
+def without_shapes_of_wrong(model: onnx.ModelProto) -> None:
+    """Take these shapes from a model: ONNX Runtime writes where it reads only if it knows that both shapes are equal.
+
+    ONNX Runtime 1.32 divides squares by lengths, takes the roots, and then signs of what it has written.
+    """
+    for graph in graphs_of(model.graph):
+        wrong = _wrong_in_place(graph)
+        kept = [info for info in graph.value_info if info.name not in wrong]
+        if len(kept) < len(graph.value_info):
+            del graph.value_info[:]
+            graph.value_info.extend(kept)
+
+
 def safe_model(model: onnx.ModelProto) -> onnx.ModelProto:
     """The model, or one in its place with checks and without results that ONNX Runtime leaves unwritten.
 
     Values keep their names. Raises the errors of `infer_onnx` if the model does not tell the dtypes of divisions.
     """
     reasons = (needs_checks, has_frames, has_windowed_caches, has_misleading_attributes, has_quotients)
-    if not any(has(model) for has in reasons):
+    if not any(has(model) for has in (*reasons, tells_shapes_of_wrong)):
         return model
     changed = onnx.ModelProto()
     changed.CopyFrom(model)
@@ -197,5 +220,6 @@ def make_safe(model: onnx.ModelProto, checked: Collection[tuple[str, str]] = ())
     with_checked_frames(model)
     with_clear_caches(model)
     without_misleading_attributes(model)
+    without_shapes_of_wrong(model)
     if needs_checks(model):
         with_filled_sizes(model, checked)

@@ -165,7 +165,8 @@ OPERATORS = (
     ),
     *(Operator(name, ML, shapes=same_shape, needs=_each) for name in ("Scaler", "Imputer")),
     Operator("LabelEncoder", ML, shapes=same_shape, needs=nothing, unread=_DEFAULTS, texts=_LABELS),
-    *(Operator(name, ML, shapes=same_shape, needs=nothing) for name in ("Binarizer", "Normalizer")),
+    Operator("Binarizer", ML, shapes=same_shape, needs=nothing),
+    Operator("Normalizer", ML, shapes=same_shape, needs=nothing, wrong_in_place=True),  # signs of what it has written
     Operator("CategoryMapper", ML, shapes=same_shape, texts="cats_strings default_string"),
     Operator("ZipMap", ML, texts=_CLASS_NAMES),
     Operator("ArrayFeatureExtractor", ML, shapes=_extracted_shapes, needs=nothing),
