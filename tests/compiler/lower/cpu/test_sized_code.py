@@ -26,6 +26,7 @@ from heterocc.compiler.lower.cpu.schedule import kernel_code, schedule_kernels
 from heterocc.compiler.lower.cpu.sizes import assuming, dims_of
 from heterocc.compiler.lower.cpu.target import cpu_target
 from heterocc.compiler.lower.pipeline import KernelModule, kernel_module
+from heterocc.compiler.lower.variables import size_variable
 from tests.compiler.lower.cpu.generate.generated import AVX2, AVX512, NEON, target_of
 from tests.compiler.lower.lowered import CPU
 from tests.symbolic_models import dynamic_model
@@ -57,6 +58,23 @@ def test_functions_of_rows_of_any_length_are_computed_in_vectors_of_powers_of_tw
     lanes = set(map(int, re.findall(r"vectorized\(T.int64\((\d+)\)\)", code.script())))
     assert max(lanes) == 64
     assert all(n & (n - 1) == 0 for n in lanes)
+
+
+def test_a_length_that_a_run_computes_has_one_form_which_is_left_out_for_the_length_0() -> None:
+    nodes = [_N("Conv", ["x", "w"], ["c"], kernel_shape=[11], pads=[5, 5]), _N("Relu", ["c"], ["y"])]
+    proto = dynamic_model(nodes, {"x": ("float32", ("b", 32, "s"))}, ["y"], {"w": _weight(32, 32, 11)})
+    (function,) = _kernels_of(proto)
+    length = size_variable("r", "int64", empty=True)
+    of_run = tvm_ffi.structural_map(
+        function, [(tirx.Var, lambda var: length if var.same_as(function.params[0].shape[2]) else var)], order="post"
+    )
+    with assuming(dims_of(of_run)) as found:
+        generated = generate(of_run, {1}, isa_of(target_of(AVX512)))
+    assert generated is not None
+    assert found.guards
+    code, packings = sized_kernel(of_run, {1}, isa_of(target_of(AVX512)))
+    assert packings == generated[1] != ()
+    assert "vectorized" in code.script()
 
 
 def test_outputs_of_transposed_convolutions_of_any_size_are_shuffled() -> None:
