@@ -94,7 +94,8 @@ class DiskBlobs:
     def _is_due(self, written: int) -> bool:
         """Add to what was written, and return whether it is time to count the files again."""
         try:
-            descriptor = os.open(self._growth, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+            flags = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # it may be a pipe
+            descriptor = os.open(self._growth, flags)
         except OSError:
             return True
         try:

@@ -74,6 +74,18 @@ def test_the_files_are_counted_only_after_a_part_of_the_limit_was_written(
     assert blobs.read(key("799")) is not None and blobs.read(key("0")) is None
 
 
+def test_a_pipe_in_place_of_the_measure_of_growth_is_replaced(tmp_path: Path) -> None:
+    """Opening it waited for a reader for ever."""
+    blobs = DiskBlobs(tmp_path, 1 << 20)
+    blobs.write({key("a"): b"code"})
+    (measure,) = tmp_path.glob("*.growth")
+    measure.unlink()
+    os.mkfifo(measure)
+    blobs.write({key("b"): b"code"})
+    assert measure.is_file()
+    assert blobs.read(key("b")) == b"code"
+
+
 def test_a_content_larger_than_the_limit_is_not_stored(tmp_path: Path) -> None:
     blobs = DiskBlobs(tmp_path, 1000)
     blobs.write({key("a"): bytes(500), key("b"): bytes(1000)})
