@@ -53,7 +53,7 @@ class _Writer(PlaneWriter):
         windows = Windows(conv.depth, conv.rows, conv.columns, (conv.deep, *conv.loops[2:]))
         super().__init__(kernel, conv.data, windows, isa, Tasks(conv.batch * conv.groups, conv.work))
         self.conv = conv
-        if conv.taps > MOST_HELD and not isa.core.halves:
+        if conv.taps > MOST_HELD:
             self.wide = WIDE_OF_MANY  # share the weights, which are loaded for each tile
 
     @property
