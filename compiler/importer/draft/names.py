@@ -91,7 +91,9 @@ def keep_values(graph: onnx.GraphProto, names: dict[str, str], namer: Namer) -> 
     """
     if any(bodies(node) for node in graph.node):
         return False
-    found = {name for node in graph.node for name in (*node.input[:], *node.output[:])}.union(names) - {""}
+    found = dict.fromkeys(
+        [*names, *(name for node in graph.node for name in (*node.input[:], *node.output[:]) if name)]
+    )
     if not namer.keep(found, "v"):
         return False
     names.update(zip(found, found, strict=True))

@@ -16,9 +16,9 @@ from heterocc.compiler.importer.draft.draft import (
     Inferred,
     bodies,
     describable,
+    dtype_name,
     keep,
     nodes_of,
-    np_type,
     value_of,
     value_table,
 )
@@ -330,7 +330,7 @@ def _runtime_types(draft: Draft, table: Mapping[str, Value]) -> _RuntimeTypes:
 
 
 def _is_same(value: Value, kind: str, dims: list[int | None] | None) -> bool:
-    return np_type(value.dtype) == _element_type(kind) and list(value.shape or ()) == (dims or [])
+    return value.dtype == dtype_name(_element_type(kind)) and list(value.shape or ()) == (dims or [])
 
 
 def _element_type(kind: str) -> int:

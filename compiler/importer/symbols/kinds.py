@@ -42,6 +42,7 @@ def kind_of(
         return None
     given: list[Hashable] = [node.op_type, node.domain, attributes]
     reals = any(name in known for known in contents for name in inputs) or reads_reals(node)
+    read = "iubfV" if reals else "iub"  # V: bfloat16 and its like
     for name in inputs:
         value = values.get(name) if name else None
         if value is None:
@@ -49,7 +50,7 @@ def kind_of(
             continue
         array = constants.get(name)
         elements = [known.get(name) for known in contents] if contents else ()
-        if array is not None and array.size <= MOST_ELEMENTS and (array.dtype.kind in "iub" or reals):
+        if array is not None and array.size <= MOST_ELEMENTS and array.dtype.kind in read:
             known = tuple([found is None for found in elements])
             given.append((value.dtype, value.shape, known, array.tobytes()))
         else:

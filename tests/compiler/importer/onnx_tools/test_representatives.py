@@ -62,6 +62,15 @@ def test_a_node_that_onnx_runtime_refuses_is_found_among_many(tmp_path: Path, as
     assert len(asked) > 1, "it was asked about few nodes, then about all"
 
 
+def test_texts_of_a_large_model_have_their_type(tmp_path: Path) -> None:
+    end = [
+        helper.make_node("Cast", ["last"], ["text"], to=onnx.TensorProto.STRING),
+        helper.make_node("Cast", ["text"], ["y"], to=onnx.TensorProto.FLOAT),
+    ]
+    model = import_model(chain(tmp_path / "m.onnx", ["Relu", "Tanh"], end=end))
+    assert model.graph.values["text"].dtype == "string"
+
+
 @pytest.mark.parametrize("rows", [2, "n"])
 def test_onnx_runtime_infers_the_types_of_all_nodes_only_if_those_of_one_of_each_kind_do_not_say_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int | str
