@@ -60,8 +60,11 @@ def _holds_of_elements(guard: tirx.Expr, function: tirx.PrimFunc) -> bool:
     *others, result = function.params
     if any(store.buffer.same_as(param) for store in written for param in others):
         return False
+    sizes = [factor for dim in result.shape for factor in factors(dim)]
     return all(
-        int(factor) != 0 if isinstance(factor, tirx.IntImm) else any(factor.same_as(dim) for dim in result.shape)
+        int(factor) != 0
+        if isinstance(factor, tirx.IntImm)
+        else any(tvm_ffi.structural_equal(factor, size) for size in sizes)
         for factor in factors(guard.a)
     )
 

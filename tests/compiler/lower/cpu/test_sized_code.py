@@ -60,11 +60,12 @@ def test_functions_of_rows_of_any_length_are_computed_in_vectors_of_powers_of_tw
     assert all(n & (n - 1) == 0 for n in lanes)
 
 
-def test_a_length_that_a_run_computes_has_one_form_which_is_left_out_for_the_length_0() -> None:
+@pytest.mark.parametrize("times", [1, 8])
+def test_a_length_that_a_run_computes_has_one_form_which_is_left_out_for_the_length_0(times: int) -> None:
     nodes = [_N("Conv", ["x", "w"], ["c"], kernel_shape=[11], pads=[5, 5]), _N("Relu", ["c"], ["y"])]
     proto = dynamic_model(nodes, {"x": ("float32", ("b", 32, "s"))}, ["y"], {"w": _weight(32, 32, 11)})
     (function,) = _kernels_of(proto)
-    length = size_variable("r", "int64", empty=True)
+    length = size_variable("r", "int64", empty=True) * tirx.const(times, "int64")
     of_run = tvm_ffi.structural_map(
         function, [(tirx.Var, lambda var: length if var.same_as(function.params[0].shape[2]) else var)], order="post"
     )
