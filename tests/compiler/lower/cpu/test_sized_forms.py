@@ -22,6 +22,7 @@ from heterocc.compiler.lower.cpu.generate.convolution.direct import DirectWriter
 from heterocc.compiler.lower.cpu.generate.convolution.form import find_planes
 from heterocc.compiler.lower.cpu.generate.generate import FORMS, generate
 from heterocc.compiler.lower.cpu.generate.isa import isa_of
+from heterocc.compiler.lower.cpu.generate.products.few_columns import takes_few_columns
 from heterocc.compiler.lower.cpu.generate.products.product import ProductWriter, propose_product
 from heterocc.compiler.lower.cpu.generate.read import read_kernel
 from heterocc.compiler.lower.cpu.sizes import as_expr, assuming, dims_of
@@ -140,6 +141,19 @@ def test_a_row_of_any_length_has_pieces_whose_copies_stay_in_a_cache(places: int
     sizes = {"n": 1, "m": 4 * places}
     values = [(var, tirx.const(sizes[var.name.split("_")[-1]], "int64")) for var in found.variables]
     assert int(sym.Analyzer().simplify(substituted(count, values))) == pieces
+
+
+def test_few_frames_of_a_signal_have_code_along_the_rows_of_the_weight() -> None:
+    """A voice detector transforms four frames a call: vectors along these are mostly empty."""
+    nodes = [_N("Conv", ["x", "w"], ["y"], strides=[128])]
+    module = _kernels(nodes, {"x": ("n", 1, "m")}, {"w": np.ones((258, 1, 256), np.float32)})
+    function, isa = module.mod[module.kernels[0].symbol], isa_of(target_of(AVX512))
+    with assuming(dims_of(function)):
+        kernel = read_kernel(function, {1})
+        assert kernel is not None
+        (product,) = propose_product(kernel, isa)
+        writer = product.writer(isa)
+        assert isinstance(writer, ProductWriter) and writer.copies and takes_few_columns(writer, writer.masked)
 
 
 @pytest.mark.parametrize(("size", "sizes"), [(64, [6, 4, 3, 2, 1]), (512, [6, 5, 4, 3, 2, 1])])

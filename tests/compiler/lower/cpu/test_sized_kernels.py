@@ -148,9 +148,9 @@ CASES: dict[str, tuple[list[object], Shapes, dict[str, np.ndarray]]] = {
         {"w": _weight(16, 8, 3, 3)},
     ),
     "convolution of one dimension": (
-        [_N("Conv", ["x", "w"], ["y"], strides=[2], pads=[1, 1])],
+        [_N("Conv", ["x", "w"], ["y"], strides=[3], dilations=[2], pads=[4, 4])],
         {"x": ("n", 8, "m")},
-        {"w": _weight(16, 8, 3)},
+        {"w": _weight(72, 8, 5)},
     ),
     "frames of a signal": (
         [_N("Conv", ["x", "w", "b"], ["c"], strides=[32]), _N("Relu", ["c"], ["y"])],
@@ -342,11 +342,13 @@ def test_a_kernel_of_any_size_is_right_and_stays_in_its_arguments(name: str, n: 
     kernel(name)({"n": n, "m": m, "k": k})
 
 
-@pytest.mark.parametrize("name", ["convolution of one dimension", "filtered convolution"])
+@pytest.mark.parametrize(
+    "name", ["product of a weight and few columns", "convolution of one dimension", "filtered convolution"]
+)
 def test_every_number_of_few_columns_is_right(name: str) -> None:
-    """Their vectors lie along the rows of a weight's tiles, with code for up to four columns."""
-    for columns in range(1, 10):
-        kernel(name)({"n": 1, "m": columns, "k": min(columns, 3)})
+    """Their vectors lie along the rows of a weight's tiles, several at once; taps that are all padding are left out."""
+    for columns in (*range(1, 10), 13, 20, 25):
+        kernel(name)({"n": 2, "m": columns, "k": min(columns, 3)})
 
 
 @pytest.mark.parametrize("name", ["depthwise convolution", "depthwise convolution of many taps"])

@@ -16,6 +16,7 @@ from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.candidates import Candidate
 from heterocc.compiler.lower.cpu.generate.convolution.copied_rows import MOST_UNROLLED, CopiedRows, is_one_chunk
 from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, Window, find_planes
+from heterocc.compiler.lower.cpu.generate.convolution.taps_inside import taps_inside
 from heterocc.compiler.lower.cpu.generate.emit import Arguments, Step, Walk
 from heterocc.compiler.lower.cpu.generate.epilogue import can_store, store_vectors
 from heterocc.compiler.lower.cpu.generate.fetch import LINE, fetching, written_forms
@@ -23,7 +24,15 @@ from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.masked import can_mask, store_row
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.places import Axis, Place, at, index
+from heterocc.compiler.lower.cpu.generate.products.few_columns import (
+    first_tile,
+    group_memory,
+    of_columns,
+    sums_of_group,
+    weight_vector,
+)
 from heterocc.compiler.lower.cpu.generate.read import Kernel
+from heterocc.compiler.lower.cpu.generate.terms import FLOATS
 from heterocc.compiler.lower.cpu.generate.tiles import (
     Run,
     pick_tile,
@@ -33,6 +42,13 @@ from heterocc.compiler.lower.cpu.generate.tiles import (
     vector_runs,
 )
 from heterocc.compiler.lower.cpu.sizes import is_number, typical
+
+FEW_PLACES = 2, 4, 8
+"""The places of a line, whose number is known only at run time, up to which vectors lie along channels: each of these
+numbers has code. More are nearly as fast in vectors of places."""
+
+FEW_PHASES = 4
+"""The phases of a row up to which it is so: the one of a tap is looked for at each step."""
 
 POINT_TIME = 1.06
 """The time of 1x1 over the modelled one, because sums are stored through a line: of 64 to 256 channels at 56x56 on a
@@ -116,37 +132,86 @@ class DirectWriter(CopiedRows):
             copied: tirx.Buffer, where: tuple[tirx.Expr, tirx.Expr, tirx.Expr], part: tuple[tirx.Expr, int]
         ) -> None:
             sums = emit.scratch(most * self.isa.lanes + self.isa.lanes, self.kind.sums)
+            held, start = group_memory(self.channel_runs, self.isa) if self._has_few else None, first_tile(part, tiles)
             with emit.share_loop(*part, tiles) as tile:
                 emit.either_run(
                     self.channel_runs,
                     tile,
-                    lambda run: self._tile(arguments, (copied, sums), run, tile, where),
+                    lambda run: self._tile(arguments, (copied, sums, held), (run, tile, start), where),
                 )
 
         self.write_chunks(arguments, tiles, chunk)
 
+    @property
+    def _has_few(self) -> bool:
+        """Whether a line of a few places, whose number is known only at run time, has code of its own."""
+        fits = all(run.size <= self.isa.lanes for run in self.channel_runs)
+        sized = not is_number(self.vectors) and len(self.copied.phases) <= FEW_PHASES
+        return sized and self.isa.has_masks and fits and self.kind is FLOATS
+
     def _tile(
         self,
         arguments: Arguments,
-        buffers: tuple[tirx.Buffer, tirx.Buffer],
-        run: Run,
-        tile: tirx.Expr,
+        buffers: tuple[tirx.Buffer, tirx.Buffer, tirx.Buffer | None],
+        tile: tuple[Run, tirx.Expr, tirx.Expr],
         where: tuple[tirx.Expr, tirx.Expr, tirx.Expr],
     ) -> None:
-        """Compute some output channels of a chunk of rows: all rows as one line, from which they are stored."""
-        conv = self.conv
+        """Compute some output channels of a chunk of rows: all rows as one line, from which they are stored.
+
+        `buffers` are the copy, the line, and memory for sums of few places. The tile is given by its run, its number,
+        and the number of the first one of this thread.
+        """
+        conv, (copied, line_, held), (run, number, _) = self.conv, buffers, tile
         image, group, top = where
-        first = emit.start_of(run, tile)
+        first = emit.start_of(run, number)
 
         def place(row: tirx.Expr, line: tirx.Expr, column: tirx.Expr) -> Place:
             return self.place_of(image, group * index(conv.outputs) + first + row, top + line, column)
 
         def sums(start: tirx.Expr, vectors: int) -> list[tirx.Buffer]:
-            fetch = self._next_inputs(arguments, where, tile, (start, vectors))
-            return self._sums(arguments, buffers[0], run, (group, first), (start, vectors), fetch)
+            fetch = self._next_inputs(arguments, where, number, (start, vectors))
+            return self._sums(arguments, copied, run, (group, first), (start, vectors), fetch)
 
-        self._line(arguments, run, buffers[1], sums, place)
-        self._store(arguments, run, buffers[1], place)
+        written = partial(self._line, arguments, run, line_, sums, place)
+        if held is not None:
+            length = (self.rows - 1) * self.pitch + conv.columns.places
+            few = partial(self._few, arguments, (copied, line_, held), tile, where)
+            for most in reversed(FEW_PLACES):
+                written = partial(of_columns, length, few, written, most)
+        written()
+        self._store(arguments, run, line_, place)
+
+    def _few(
+        self,
+        arguments: Arguments,
+        buffers: tuple[tirx.Buffer, tirx.Buffer, tirx.Buffer],
+        tile: tuple[Run, tirx.Expr, tirx.Expr],
+        where: tuple[tirx.Expr, tirx.Expr, tirx.Expr],
+        count: int,
+    ) -> None:
+        """Put the sums of `count` places, of each a vector along the channels of a tile, into a line."""
+        (copied, line_, held), (run, _, _), (_, group, top) = buffers, tile, where
+
+        def number(place: tirx.Expr, term: _Term) -> tirx.Expr:
+            return copied[self._begin(term) + place]
+
+        def sums(firsts: list[tirx.Expr]) -> Sequence[tirx.Buffer]:
+            weights = [self._weights(arguments, run, (group, first)) for first in firsts]
+
+            def weight(tile: int, term: _Term) -> tirx.Expr:
+                flat, number_of = weights[tile]
+                return weight_vector(flat, number_of(term), run.size, self.isa)
+
+            terms, isa = self.conv.inputs * self.conv.taps, self.isa.narrowed(run.size)
+            return emit.product_tile(count, len(firsts), terms, isa, number, weight, partial(self._walk_inside, top))
+
+        start = emit.bound(sums_of_group(held, tile, count, self.isa, sums))
+        lanes = self.isa.narrowed(run.size).lanes
+        with emit.loop(run.size) as row:
+            to = emit.bound(row * index(self.vectors * self.isa.lanes))
+            emit.put(line_, emit.zeros(self.isa.lanes), to, self.isa.lanes)
+            for column in range(count):
+                emit.put(line_, held[start + index(column * lanes) + row], to + index(column), 1)
 
     def place_of(self, image: tirx.Expr, channel: tirx.Expr, row: tirx.Expr, column: tirx.Expr) -> Place:
         """The place of an output."""
@@ -290,6 +355,18 @@ class DirectWriter(CopiedRows):
             return base + number * index(run.size)
 
         return weights, number_of
+
+    def _walk_inside(self, top: tirx.Expr, _terms: int, step: Step) -> None:
+        """Call a step for the terms of few places in loops, but for taps that are in the padding for all of them."""
+        rows, columns = self.conv.rows, self.copied
+        places = index(0), self.conv.columns.places
+        across = taps_inside(columns, *places) if self.given.columns.before > 0 else (index(0), index(columns.taps))
+        down = taps_inside(rows, top, self.rows) if rows.before > 0 else (index(0), index(rows.taps))
+        with emit.loop(self.conv.inputs) as input_, emit.serial(*down) as row, emit.serial(*across) as tap:
+            place = tap * index(columns.dilation)
+            phase = columns.phase_number(tirx.floormod(place, index(columns.stride))) * index(self.plane)
+            further = tap, phase + tirx.floordiv(place, index(columns.stride))
+            step((input_, row, 0, further), 0)
 
     def _walk(
         self,

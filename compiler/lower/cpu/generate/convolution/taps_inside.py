@@ -18,12 +18,15 @@ def taps_of(window: Window, place: int) -> range:
     return range(first, max(first, min(window.taps, (window.size - 1 - begin) // window.dilation + 1)))
 
 
-def loop_inside(window: Window, place: tirx.Expr, places: int = 1) -> AbstractContextManager[tirx.Expr]:
-    """A loop over the taps that are inside the input for one of several outputs, one after the other from a place."""
-    if window.is_inside:
-        return emit.loop(window.taps)
+def taps_inside(window: Window, place: tirx.Expr, places: int = 1) -> tuple[tirx.Expr, tirx.Expr]:
+    """The first tap that is inside the input for one of several outputs from a place on, and the one after the last."""
     begin, apart = place * index(window.stride) - index(window.before), index(window.dilation)
     end = begin + index((places - 1) * window.stride)
     first = tirx.max(index(0), -tirx.floordiv(end, apart))
     last = tirx.min(index(window.taps), tirx.floordiv(index(window.size - 1) - begin, apart) + index(1))
-    return emit.serial(first, last)
+    return emit.bound(first), emit.bound(last)
+
+
+def loop_inside(window: Window, place: tirx.Expr, places: int = 1) -> AbstractContextManager[tirx.Expr]:
+    """A loop over the taps that are inside the input for one of several outputs, one after the other from a place."""
+    return emit.loop(window.taps) if window.is_inside else emit.serial(*taps_inside(window, place, places))

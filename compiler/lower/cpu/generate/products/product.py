@@ -33,6 +33,13 @@ from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.masked import can_mask, store_masked
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.places import Axis, Place, index, overlapping, shape_of
+from heterocc.compiler.lower.cpu.generate.products.few_columns import (
+    columns_of_tile,
+    first_tile,
+    group_memory,
+    of_columns,
+    takes_few_columns,
+)
 from heterocc.compiler.lower.cpu.generate.products.product_form import Product, Side, find_product
 from heterocc.compiler.lower.cpu.generate.products.product_reads import Panel, ProductReads
 from heterocc.compiler.lower.cpu.generate.products.tile_fetch import epilogue_reads, fetch_tile
@@ -183,10 +190,40 @@ class ProductWriter(ProductReads):
         if not is_number(self.length):
             starts = [emit.bound(start) for start in starts]
 
-        short = run.short and not self.masked
-        copied = self.copy(arguments, place, starts, short=short) if short or self.copies else None
-        with emit.share_loop(*part, tiles) as tile:
-            self._rows_of_panel(arguments, place, Panel(run, number, starts, copied), tile)
+        def every_tile() -> None:
+            short = run.short and not self.masked
+            copied = self.copy(arguments, place, starts, short=short) if short or self.copies else None
+            with emit.share_loop(*part, tiles) as tile:
+                self._rows_of_panel(arguments, place, Panel(run, number, starts, copied), tile)
+
+        def few(_: int) -> None:
+            held, start = group_memory(self.row_runs, self.isa), first_tile(part, tiles)
+            with emit.share_loop(*part, tiles) as tile:
+                emit.either_run(
+                    self.row_runs, tile, lambda rows: self._few(arguments, place, (rows, tile, start), held)
+                )
+
+        if run.short and takes_few_columns(self, self.masked):
+            of_columns(self.length, few, every_tile)
+        else:
+            every_tile()
+
+    def _few(
+        self, arguments: Arguments, place: Place, tile: tuple[Run, tirx.Expr, tirx.Expr], held: tirx.Buffer
+    ) -> None:
+        """Compute a tile of rows of a few columns."""
+        run, number, _ = tile
+        lanes = self.isa.narrowed(run.size).lanes
+        start = columns_of_tile(self, arguments, place, tile, held)
+        row_place = self._row_places(run.size, emit.start_of(run, number))
+        with emit.loop(self.length) as column:
+            results = emit.registers(lanes, 1)
+            emit.put(results, emit.vector(held, start + column * index(lanes), lanes), index(0), lanes)
+
+            def at_row(row: tirx.Expr, _column: int, _lane: tirx.Expr) -> Place:
+                return [*place, *row_place(row), (self.product.columns, column)]
+
+            store_tile(self.kernel, arguments, [results], run.size, 1, at_row, lambda _: 1, in_memory=True)
 
     def _starts(self, run: Run, group: tirx.Expr) -> list[tirx.Expr]:
         """The starts of the vectors of a panel."""
