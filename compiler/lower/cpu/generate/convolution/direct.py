@@ -47,9 +47,6 @@ FEW_PLACES = 2, 4, 8
 """The places of a line, whose number is known only at run time, up to which vectors lie along channels: each of these
 numbers has code. More are nearly as fast in vectors of places."""
 
-FEW_PHASES = 4
-"""The phases of a row up to which it is so: the one of a tap is looked for at each step."""
-
 POINT_TIME = 1.06
 """The time of 1x1 over the modelled one, because sums are stored through a line: of 64 to 256 channels at 56x56 on a
 Zen 4, where products store them from registers."""
@@ -146,8 +143,7 @@ class DirectWriter(CopiedRows):
     def _has_few(self) -> bool:
         """Whether a line of a few places, whose number is known only at run time, has code of its own."""
         fits = all(run.size <= self.isa.lanes for run in self.channel_runs)
-        sized = not is_number(self.vectors) and len(self.copied.phases) <= FEW_PHASES
-        return sized and self.isa.has_masks and fits and self.kind is FLOATS
+        return not is_number(self.vectors) and self.isa.has_masks and fits and self.kind is FLOATS
 
     def _tile(
         self,
@@ -363,10 +359,7 @@ class DirectWriter(CopiedRows):
         across = taps_inside(columns, *places) if self.given.columns.before > 0 else (index(0), index(columns.taps))
         down = taps_inside(rows, top, self.rows) if rows.before > 0 else (index(0), index(rows.taps))
         with emit.loop(self.conv.inputs) as input_, emit.serial(*down) as row, emit.serial(*across) as tap:
-            place = tap * index(columns.dilation)
-            phase = columns.phase_number(tirx.floormod(place, index(columns.stride))) * index(self.plane)
-            further = tap, phase + tirx.floordiv(place, index(columns.stride))
-            step((input_, row, 0, further), 0)
+            step((input_, row, tap), 0)
 
     def _walk(
         self,
