@@ -20,6 +20,9 @@ AHEAD = 1024
 LINE = 16
 """The float32 elements of a cache line."""
 
+MOST_TURNS = 2
+"""The most turns for which one sum fetches the same item."""
+
 
 def written_forms(kernel: Kernel) -> list[tuple[tirx.Buffer, Linear]]:
     """The outputs, as linear forms of the kernel's loops."""
@@ -75,22 +78,42 @@ class Shared:
 def fetching_next(step: Step, shared: Shared, index_of: Callable[[Any], tirx.Expr], unroll: int = emit.UNROLL) -> Step:
     """A step that prefetches a share of the weights after those that sums share, in all sums together all of these.
 
-    `index_of` is the number of a term. Spread like this, prefetches leave room for what the sums themselves read. Every
-    `unroll` terms have a share: nothing is fetched in sums of fewer. The numbers of turns for an item are powers of
-    two, so that sums that differ in length have common code, which they would not if it divided by their lengths.
+    `index_of` is the number of a term. Nothing is fetched in sums of fewer than `unroll` terms.
     """
 
     def fetch(line: tirx.Expr) -> None:
         emit.prefetch(shared.weights, shared.first + index(shared.size) + line * index(LINE))
 
-    groups, items = shared.terms // unroll, -(-shared.size // LINE)
-    turns = groups * shared.count
+    lines = -(-shared.size // LINE)
+    return fetching_shares(step, shared.terms, lines, fetch, index_of, emit.Part(shared.number, shared.count), unroll)
+
+
+def fetching_shares(
+    step: Step,
+    terms: int,
+    items: int,
+    fetch: Callable[[tirx.Expr], None],
+    index_of: Callable[[Any], tirx.Expr] = lambda term: term,
+    sum_: tuple[tirx.Expr, int] = (index(0), 1),
+    unroll: int = emit.UNROLL,
+) -> Step:
+    """A step of sums of `terms` terms that calls `fetch` with a share of the numbers up to `items` at every few terms.
+
+    Spread like this, prefetches leave room for what the sums themselves read. `sum_` is this sum of all
+    those that fetch the items together. Every `unroll` terms have a share: nothing is fetched in sums of fewer. The
+    numbers of turns for an item are powers of two, so that sums that differ in length have common code, which they
+    would not if the code divided by their lengths.
+    """
+    number_of_sum, sums = sum_
+    groups = terms // unroll
+    turns = groups * sums
     each = -(-items // turns) if turns else 0
-    pace = _power_of_two(max(1, turns // items))
+    slowest = MOST_TURNS if sums == 1 else turns
+    pace = min(slowest, _power_of_two(max(1, turns // items)))
 
     def ahead(term: Any, number: int) -> None:
         if number == 0:
-            turn = shared.number * index(groups) + tirx.floordiv(index_of(term), index(unroll))
+            turn = number_of_sum * index(groups) + tirx.floordiv(index_of(term), index(unroll))
             # With more turns than items, several in a row fetch the same one, and those left over the last one.
             slowly = tirx.min(tirx.floordiv(turn, index(pace)), index(items - 1))
             first = slowly if turns > items else turn * index(each)

@@ -42,9 +42,9 @@ from heterocc.compiler.lower.cpu.generate.products.few_columns import (
 )
 from heterocc.compiler.lower.cpu.generate.products.product_form import Product, Side, find_product
 from heterocc.compiler.lower.cpu.generate.products.product_reads import Panel, ProductReads
-from heterocc.compiler.lower.cpu.generate.products.tile_fetch import epilogue_reads, fetch_tile
+from heterocc.compiler.lower.cpu.generate.products.tile_fetch import epilogue_reads, fetching_tile
 from heterocc.compiler.lower.cpu.generate.read import Kernel
-from heterocc.compiler.lower.cpu.generate.terms import NUMBERS, PAIRS, Term
+from heterocc.compiler.lower.cpu.generate.terms import FLOATS, NUMBERS, PAIRS, Term
 from heterocc.compiler.lower.cpu.generate.tiles import (
     MOST_ROWS,
     ROW_PLACES,
@@ -105,6 +105,7 @@ class ProductWriter(ProductReads):
             self.packing(product.vectors, product.columns, isa.lanes, self.column_runs),
         )
         self.copies = self.packed[1] is None and self.must_copy()
+        self.strip = self._strip_size()
         self.masked = isa.masks and isa.lanes > 1 and not self.copies and can_mask(kernel, product.columns)
 
     def _most_rows(self) -> int:
@@ -158,22 +159,58 @@ class ProductWriter(ProductReads):
         outer = math.prod(a.length for a in product.outer)
         groups = sum(r.count for r in self.column_runs)
         tiles = count_of(self.product.rows.length, self.row_runs)
-        parts = emit.shares(product.work, outer * groups, tiles)
+        strips = -(-groups // self.strip) if self.strip > 1 else groups
+        parts = emit.shares(product.work, outer * strips, tiles)
         if self.copies or (not self.masked and any(run.short for run in self.column_runs)):
             parts = larger(1, smaller(parts, product.rows.length // ROWS_A_TASK))
         # A thread takes consecutive tasks: parts of the rows if more rows are written than terms read, since a kernel
         # that takes rows of the result, such as a depthwise convolution, then finds them in the cache of its core.
         by_rows = typical(product.rows.length) > typical(product.summed)
         panels = self.packed[1]
-        with emit.shared_loop(outer * groups * parts, product.work) as task:
+        with emit.shared_loop(outer * strips * parts, product.work) as task:
             if panels is not None and panels.outer == 1 and typical(outer) > 1:  # a panel stays in the cache for all
-                group, place_number, part = emit.unpacked(task, (groups, outer, parts))
+                strip, place_number, part = emit.unpacked(task, (strips, outer, parts))
             elif by_rows:
-                place_number, part, group = emit.unpacked(task, (outer, parts, groups))
+                place_number, part, strip = emit.unpacked(task, (outer, parts, strips))
             else:
-                place_number, group, part = emit.unpacked(task, (outer, groups, parts))
+                place_number, strip, part = emit.unpacked(task, (outer, strips, parts))
             place, share = self._outer_place(place_number), emit.Part(part, parts)
-            emit.either_run(self.column_runs, group, lambda run: self._panel(arguments, place, run, group, share))
+            if self.strip > 1:
+                first = strip * index(self.strip)
+                panels_of_strip = (first, tirx.min(first + index(self.strip), index(groups)))
+                self._strip(arguments, place, panels_of_strip, share)
+            else:
+                emit.either_run(self.column_runs, strip, lambda run: self._panel(arguments, place, run, strip, share))
+
+    def _strip_size(self) -> int:
+        """The number of panels of columns, a strip, that are stored one after the other for each tile of rows.
+
+        Panel by panel, each row of outputs gets few numbers at a time: with few terms most time would be spent waiting
+        for the cache lines of many rows, which the hardware does not prefetch, and which compete for few sets.
+        """
+        product, isa = self.product, self.isa
+        known = is_number(self.length) and is_number(product.terms.length)
+        if not known or self.copies or self.kind is not FLOATS or any(run.short for run in self.column_runs):
+            return 1
+        groups = sum(r.count for r in self.column_runs)
+        if typical(product.work) >= emit.PARALLEL_WORK:
+            groups = typical(math.prod(a.length for a in product.outer)) * groups // emit.TASKS
+        near = isa.core.first_cache * 3 // 4  # the vectors of a strip are to stay there
+        wide = max(run.size for run in self.column_runs)
+        return max(1, min(groups, near // (4 * product.terms.length * wide * isa.lanes)))
+
+    def _strip(self, arguments: Arguments, place: Place, panels: tuple[tirx.Expr, tirx.Expr], part: emit.Part) -> None:
+        """Compute the panels from a first to an end for some rows: each tile of rows for all of them."""
+
+        def panel(run: Run, number: tirx.Expr, tile: tirx.Expr) -> None:
+            panel = Panel(run, emit.start_of(run, number), self._starts(run, number))
+            self._rows_of_panel(arguments, place, panel, tile)
+
+        with (
+            emit.share_loop(*part, count_of(self.product.rows.length, self.row_runs)) as tile,
+            build.serial(*panels) as number,
+        ):
+            emit.either_run(self.column_runs, number, lambda run: panel(run, number, tile))
 
     def _outer_place(self, place: tirx.Expr) -> list[tuple[Axis, tirx.Expr]]:
         loops = tuple(n for a in self.product.outer for n in a.loops)
@@ -261,7 +298,10 @@ class ProductWriter(ProductReads):
         walk = self.fetched(arguments, place, panel, tile)
         if not run.short:
             at_first = [*place, (self.product.rows, first)]
-            fetch_tile(self.kernel, self.product, arguments, at_first, rows.size, starts, self.isa.core)
+            to_store = (rows.size, starts)
+            walk = fetching_tile(
+                self.kernel, self.product, arguments, at_first, to_store, walk, self.unroll, self.isa.core
+            )
         return emit.product_tile(rows.size, run.size, self.terms, self.isa, broadcast, loaded, walk, kind=self.kind)
 
     def _store(

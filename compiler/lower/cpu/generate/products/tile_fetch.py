@@ -1,13 +1,15 @@
-"""Prefetches of what the epilogue of a product's tile reads and writes, before its sums are computed."""
+"""Prefetches of what the epilogue of a product's tile reads and writes, while its sums are computed."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from tvm import tirx
 
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.cores import Core
-from heterocc.compiler.lower.cpu.generate.emit import Arguments
-from heterocc.compiler.lower.cpu.generate.fetch import written_forms
+from heterocc.compiler.lower.cpu.generate.emit import Arguments, Walk
+from heterocc.compiler.lower.cpu.generate.fetch import fetching_shares, written_forms
 from heterocc.compiler.lower.cpu.generate.places import Linear, Place, at, offset
 from heterocc.compiler.lower.cpu.generate.products.product_form import Product
 from heterocc.compiler.lower.cpu.generate.read import Kernel
@@ -18,26 +20,46 @@ READ_TERMS = 32
 """Terms of a product from which on what its epilogue reads is prefetched: in fewer it would not arrive."""
 
 
-def fetch_tile(
-    kernel: Kernel, product: Product, arguments: Arguments, place: Place, rows: int, starts: list[tirx.Expr], core: Core
-) -> None:
-    """Prefetch what the epilogue of a tile reads and writes: some rows, of which `place` has the first, of vectors."""
+def fetching_tile(
+    kernel: Kernel,
+    product: Product,
+    arguments: Arguments,
+    place: Place,
+    tile: tuple[int, Sequence[tirx.Expr]],
+    walk: Walk,
+    unroll: int,
+    core: Core,
+) -> Walk:
+    """A walk over the terms of a tile that prefetches what its epilogue reads and writes.
+
+    `tile` are the number of rows, of which `place` has the first, and the starts of the vectors. `walk` unrolls
+    `unroll` terms.
+    """
     if typical(product.work) < emit.PARALLEL_WORK:
-        return
+        return walk
     wanted = [(b, form, False) for b, form in epilogue_reads(kernel) if typical(product.terms.length) >= READ_TERMS]
     written = product.rows.length * product.columns.length
     if not is_number(written) or 4 * written >= core.fetched_bytes:
         wanted += [(b, form, True) for b, form in written_forms(kernel)]
     wanted = [w for w in wanted if product.rows.step(w[1]) and product.columns.step(w[1]) == 1]
-    *outer, (_, first) = place
     if not wanted:
-        return
-    with emit.loop(rows, "unroll") as row:
+        return walk
+    *outer, (_, first) = place
+    rows, starts = tile
+
+    def fetch(row: tirx.Expr) -> None:
         for buffer, form, to_write in wanted:
             for start in starts:
                 where = at(form, [*outer, (product.rows, first + row), (product.columns, start)])
                 if where is not None:
                     emit.prefetch(arguments.flat(buffer), where, to_write=to_write)
+
+    terms = product.terms.length
+    if is_number(terms) and terms >= unroll:
+        return lambda count, step: walk(count, fetching_shares(step, terms, rows, fetch, unroll=unroll))
+    with emit.loop(rows, "unroll") as row:
+        fetch(row)
+    return walk
 
 
 def epilogue_reads(kernel: Kernel) -> list[tuple[tirx.Buffer, Linear]]:

@@ -25,6 +25,7 @@ FIELDS = {
     "parts": "parts",
     "height": "height",
     "planes": "planes",
+    "strip": "strip",
     "filter": "filter",
     "copies": "copies",
     "in_turn": "block",

@@ -125,7 +125,7 @@ def test_a_weight_that_ends_in_half_a_vector_agrees() -> None:
 
 @pytest.mark.parametrize("cpu", runnable())
 @pytest.mark.parametrize(("terms", "channels", "size"), [(3, 7, (33, 31)), (5, 40, (61, 59)), (40, 29, (83, 85))])
-def test_large_maps_of_few_terms_agree(cpu: str, terms: int, channels: int, size: tuple[int, int]) -> None:
+def test_strips_of_large_maps_agree(cpu: str, terms: int, channels: int, size: tuple[int, int]) -> None:
     x, w, b = floats(2, terms, *size), floats(channels, terms, 1, 1), floats(channels)
     z = floats(2, channels, *size)
     nodes = [node("Conv", ["x", "w", "b"], ["c"]), node("Add", ["c", "z"], ["y"])]
