@@ -338,14 +338,15 @@ def _element_type(kind: str) -> int:
 
 
 def _inferred_by_runtime(proto: onnx.ModelProto) -> _RuntimeTypes:
-    """Tensor types and shapes of node outputs, inferred by ONNX Runtime; empty if it refuses the model.
+    """Tensor types and shapes of what nodes write or the graph returns, as ONNX Runtime infers them.
 
-    The shape is None if ONNX Runtime lists no dimensions, which means a scalar or an unknown rank.
+    Empty if it refuses the model. The shape is None if it lists no dimensions, which means a scalar or an unknown rank.
     """
+    # An output of the graph may be an input, which no node writes.
+    names = [*(o.name for o in proto.graph.output), *(o for n in proto.graph.node for o in n.output[:] if o)]
     del proto.graph.value_info[:]
     del proto.graph.output[:]
-    written = (o for n in proto.graph.node for o in n.output[:] if o)
-    proto.graph.output.extend(onnx.ValueInfoProto(name=o) for o in written)
+    proto.graph.output.extend(onnx.ValueInfoProto(name=name) for name in dict.fromkeys(names))
     try:
         found = output_types(proto)
     except Exception as error:  # it also refuses operators that it does not know, and branches that are never taken
