@@ -8,11 +8,14 @@ A block is some rows of tiles. Its inputs, (m + 2)×(m + 2) of the padded image 
 [plane][channel][tile], which are transformed to rows of outputs and stored with the epilogue. Vectors are along tiles:
 rows are split by the remainder of the column by m when they are copied, and interleaved again when outputs are stored.
 A block of a dilated convolution has rows of one remainder by the dilation, and all columns (see model.py).
+
+A map of any size may have few tiles, of which a vector would be mostly empty: vectors are along output channels then,
+and planes that are padding are left out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 
 from tvm import tirx
@@ -31,6 +34,7 @@ from heterocc.compiler.lower.cpu.generate.fetch import fetching
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.masked import can_mask, store_row
 from heterocc.compiler.lower.cpu.generate.places import Place, index
+from heterocc.compiler.lower.cpu.generate.products.few_columns import of_columns, weight_vector
 from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.generate.tiles import Run
 from heterocc.compiler.lower.cpu.sizes import Dim, is_number, typical
@@ -141,29 +145,92 @@ class _Writer(BlockInputs):
                     step = fetching(step, weights, run.size, lambda term: base + term * index(run.size))
                 emit.in_turn(count, step)
 
-            for vectors in self.blocks.vector_runs:
-                with emit.loop(vectors.count) as number:
-                    start = (index(vectors.start) + number * index(vectors.size)) * index(lanes)
-                    begin = plane * index(self.plane) + start
+            def in_vectors(base: tirx.Expr = base, plane: tirx.Expr = plane, to: tirx.Expr = to) -> None:
+                for vectors in self.blocks.vector_runs:
+                    with emit.loop(vectors.count) as number:
+                        start = (index(vectors.start) + number * index(vectors.size)) * index(lanes)
+                        begin = plane * index(self.plane) + start
 
-                    def broadcast(row: tirx.Expr, term: tirx.Expr, base: tirx.Expr = base) -> tirx.Expr:
-                        return weights[base + term * index(run.size) + row]
+                        def broadcast(row: tirx.Expr, term: tirx.Expr) -> tirx.Expr:
+                            return weights[base + term * index(run.size) + row]
 
-                    def loaded(column: int, term: tirx.Expr, begin: tirx.Expr = begin) -> tirx.Expr:
-                        return emit.vector(inputs, begin + term * index(self.tile_pitch) + index(column * lanes), lanes)
+                        def loaded(column: int, term: tirx.Expr, begin: tirx.Expr = begin) -> tirx.Expr:
+                            place = begin + term * index(self.tile_pitch) + index(column * lanes)
+                            return emit.vector(inputs, place, lanes)
 
-                    # Of sizes that are known only at run time, the first run may be empty.
-                    first_read = vectors is self.blocks.vector_runs[0] or not is_number(vectors.start)
-                    each = walk if first_read else emit.in_turn
-                    sums = emit.product_tile(run.size, vectors.size, terms, self.isa, broadcast, loaded, each)
-                    with emit.loop(run.size, "unroll") as row:
-                        for column, buffer in enumerate(sums):
-                            place = to + start + row * index(self.tile_pitch) + index(column * lanes)
-                            emit.put(products, emit.vector(buffer, row * index(lanes), lanes), place, lanes)
+                        # Of sizes that are known only at run time, the first run may be empty.
+                        first_read = vectors is self.blocks.vector_runs[0] or not is_number(vectors.start)
+                        each = walk if first_read else emit.in_turn
+                        sums = emit.product_tile(run.size, vectors.size, terms, self.isa, broadcast, loaded, each)
+                        with emit.loop(run.size, "unroll") as row:
+                            for column, buffer in enumerate(sums):
+                                place = to + start + row * index(self.tile_pitch) + index(column * lanes)
+                                emit.put(products, emit.vector(buffer, row * index(lanes), lanes), place, lanes)
+
+            def of_few(count: int, base: tirx.Expr = base, plane: tirx.Expr = plane, to: tirx.Expr = to) -> None:
+                def number(tile: tirx.Expr, term: tirx.Expr) -> tirx.Expr:
+                    return inputs[plane * index(self.plane) + term * index(self.tile_pitch) + tile]
+
+                def weight(_: int, term: tirx.Expr) -> tirx.Expr:
+                    return weight_vector(weights, base + term * index(run.size), run.size, self.isa)
+
+                (sums,) = emit.product_tile(count, 1, terms, self.isa.narrowed(run.size), number, weight, walk)
+                self._put_rows(products, to, sums, (run.size, count))
+
+            def compute(of_few: Callable[[int], None] = of_few, in_vectors: Callable[[], None] = in_vectors) -> None:
+                if not is_number(self.tile_pitch) and self.isa.has_masks and run.size <= lanes:
+                    of_columns(self.lines * self.wide, of_few, in_vectors)
+                else:
+                    in_vectors()
+
+            unused = self._unused(plane)
+            if unused is None:
+                compute()
+            else:
+                emit.either(unused, partial(self._clear, products, to, run.size), compute)
             if not is_number(self.tile_pitch):
                 # The last vector of a row of tiles may read beyond the products.
                 end = plane * index(self._product_plane()) + index(run.size * self.tile_pitch)
                 emit.put(products, emit.zeros(self.narrow), end, self.narrow)
+
+    def _put_rows(self, products: tirx.Buffer, to: tirx.Expr, sums: tirx.Buffer, shape: tuple[int, int]) -> None:
+        """Put the products of few tiles, of each a vector along the channels, into one vector for each channel."""
+        channels, tiles = shape
+        lanes = self.isa.narrowed(channels).lanes
+        held = emit.scratch(tiles * lanes)
+        with emit.loop(tiles, "unroll") as tile:
+            emit.put(held, emit.vector(sums, tile * index(lanes), lanes), tile * index(lanes), lanes)
+        with emit.loop(channels) as channel:
+            start = emit.bound(to + channel * index(self.tile_pitch))
+            emit.put(products, emit.zeros(self.isa.lanes), start, self.isa.lanes)
+            for number in range(tiles):
+                emit.put(products, held[index(number * lanes) + channel], start + index(number), 1)
+
+    def _unused(self, plane: tirx.Expr) -> tirx.Expr | None:
+        """Whether a plane is zero, or of no output that exists, in a map of one row or column; None if that is unknown.
+
+        A single row of inputs after one of padding: the first transformed row is the difference of two rows of padding,
+        and the last one is of the second row of outputs.
+        """
+        windows = (self.conv.rows, self.conv.columns)
+        if self.filter is not SMALL or is_number(self.tile_pitch) or any(w.before != 1 for w in windows):
+            return None
+        side = self.filter.inputs
+        parts = (tirx.floordiv(plane, index(side)), tirx.floormod(plane, index(side)))
+        single = [
+            tirx.all(
+                index(w.places) == index(1),
+                index(w.size) == index(1),
+                tirx.Or(part == index(0), part == index(side - 1)),
+            )
+            for w, part in zip(windows, parts, strict=True)
+        ]
+        return tirx.Or(*single)
+
+    def _clear(self, products: tirx.Buffer, to: tirx.Expr, rows: int) -> None:
+        """Clear the products of a plane."""
+        with emit.loop(-(-rows * self.tile_pitch // self.narrow)) as number:
+            emit.put(products, emit.zeros(self.narrow), to + number * index(self.narrow), self.narrow)
 
     def _outputs(
         self,
