@@ -59,6 +59,12 @@ FEW_ROWS = 4
 PIECE = 6
 """The least vectors of a piece of a row, which are two tiles: for each piece all weights are read again."""
 
+MOST_IN_ROW = 16
+"""The limit on unrolled taps of a row: the code of more would not stay in the first-level cache."""
+
+MOST_IN_STRIDES = 64
+"""The limit on unrolled taps of a row by a stride: LLVM takes minutes for hundreds."""
+
 Chunk = Callable[[tirx.Buffer, tuple[tirx.Expr, tirx.Expr, tirx.Expr], tuple[tirx.Expr, int]], None]
 
 
@@ -71,6 +77,13 @@ def is_one_chunk(conv: Convolution, rows: int) -> bool:
     """Whether all outputs are one chunk of `rows` rows."""
     places = conv.rows.places
     return is_number(places) and is_number(conv.batch) and conv.batch * conv.groups == 1 and places <= rows
+
+
+def unrolled_taps(columns: Window) -> int:
+    """The taps of a row that are written one by one: those by a stride are in the copies of its phases."""
+    if columns.stride > 1 and (columns.dilation > 1 or columns.taps <= MOST_IN_STRIDES):
+        return columns.taps
+    return MOST_IN_ROW if columns.stride > MOST_IN_ROW else -(-MOST_IN_ROW // columns.stride) * columns.stride
 
 
 class CopiedRows:
@@ -328,6 +341,41 @@ class CopiedRows:
             return False
         last = (rows.places - self.rows + self.lines - 1) * rows.stride + phase - rows.before
         return rows.before <= phase and last < rows.size
+
+    def next_inputs(
+        self,
+        arguments: Arguments,
+        where: tuple[tirx.Expr, tirx.Expr, tirx.Expr],
+        tile: tuple[tirx.Expr, int],
+        columns: tuple[tirx.Expr, int],
+    ) -> Callable[[tirx.Expr], None]:
+        """A function that prefetches a share of what the next chunk, or piece, copies of an input channel.
+
+        The `tile` is given by its number, and how many a chunk has; `columns` by a start and the vectors from there.
+        The copies of a chunk wait for a farther cache or memory, which the sums before them leave idle.
+        """
+        conv, (image, group, top), (number, tiles), (start, vectors) = self.conv, where, tile, columns
+        rows, across = conv.rows, conv.columns
+        size = 4 * typical(conv.groups * conv.inputs * rows.size * across.size)
+        if conv.is_flattened or conv.taps == 1:
+            return lambda _: None
+        if not is_number(self.pieces):
+            ahead = (self.piece_start + index(across.places)) * index(across.stride)
+        elif rows.places > 1 and size >= self.isa.core.fetched_bytes:
+            ahead = ((top + index(self.rows)) * index(rows.stride) - index(rows.before)) * index(across.size)
+        else:
+            return lambda _: None
+        flat, each = arguments.flat(conv.data), rows.stride * across.stride
+        lines = -(-vectors * self.isa.lanes * each // (LINE * tiles))
+        map_ = (image * index(conv.groups) + group) * index(conv.inputs * rows.size * across.size)
+        begin = emit.bound(map_ + ahead + start * index(each) + number * index(lines * LINE))
+
+        def fetch(input_: tirx.Expr) -> None:
+            for line in range(lines):
+                place = begin + input_ * index(rows.size * across.size) + index(line * LINE)
+                emit.prefetch(flat, place)
+
+        return fetch
 
     def place(self, input_: tirx.Expr, tap_row: tirx.Expr, tap: tirx.Expr, line: tirx.Expr) -> tirx.Expr:
         """The place in the copy of what the first output of a line of the chunk reads of an input channel at a tap."""

@@ -55,6 +55,8 @@ class _Writer(PlaneWriter):
         self.conv = conv
         if conv.taps > MOST_HELD:
             self.wide = WIDE_OF_MANY  # share the weights, which are loaded for each tile
+            if not self.is_long:
+                self.tall = min(self.tall, isa.registers * 3 // 16)  # what is read for a tap takes registers, too
 
     @property
     def cycles(self) -> float:

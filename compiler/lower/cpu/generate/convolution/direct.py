@@ -1,7 +1,7 @@
 """Direct convolution in NCHW: vectors along output pixels, broadcast weights in [tile][term][channel] order.
 
 The inputs are copied rows (see copied_rows.py): the outputs of several rows form one line of vectors. Results between
-rows are dropped when sums are stored from a buffer to the output, with the epilogue.
+rows are dropped when sums are stored from a buffer to the output, with the epilogue; rows of whole vectors need none.
 """
 
 from __future__ import annotations
@@ -14,12 +14,18 @@ from tvm import tirx
 
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.candidates import Candidate
-from heterocc.compiler.lower.cpu.generate.convolution.copied_rows import MOST_UNROLLED, CopiedRows, is_one_chunk
-from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, Window, find_planes
+from heterocc.compiler.lower.cpu.generate.convolution.copied_rows import (
+    MOST_IN_ROW,
+    MOST_UNROLLED,
+    CopiedRows,
+    is_one_chunk,
+    unrolled_taps,
+)
+from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, find_planes
 from heterocc.compiler.lower.cpu.generate.convolution.taps_inside import taps_inside
 from heterocc.compiler.lower.cpu.generate.emit import Arguments, Step, Walk
-from heterocc.compiler.lower.cpu.generate.epilogue import can_store, store_vectors
-from heterocc.compiler.lower.cpu.generate.fetch import LINE, fetching, written_forms
+from heterocc.compiler.lower.cpu.generate.epilogue import can_store, store_tile, store_vectors
+from heterocc.compiler.lower.cpu.generate.fetch import fetching, written_forms
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.masked import can_mask, store_row
 from heterocc.compiler.lower.cpu.generate.panels import Panels
@@ -50,12 +56,6 @@ numbers has code. More are nearly as fast in vectors of places."""
 POINT_TIME = 1.06
 """The time of 1x1 over the modelled one, because sums are stored through a line: of 64 to 256 channels at 56x56 on a
 Zen 4, where products store them from registers."""
-
-MOST_IN_ROW = 16
-"""The limit on unrolled taps of a row: the code of more would not stay in the first-level cache."""
-
-MOST_IN_STRIDES = 64
-"""The limit on unrolled taps of a row by a stride: LLVM takes minutes for hundreds."""
 
 PHASES_TIME = 1.3
 """The time of strides above MOST_IN_ROW over the modelled one: each tap reads another plane, of which no line is near.
@@ -128,7 +128,8 @@ class DirectWriter(CopiedRows):
         def chunk(
             copied: tirx.Buffer, where: tuple[tirx.Expr, tirx.Expr, tirx.Expr], part: tuple[tirx.Expr, int]
         ) -> None:
-            sums = emit.scratch(most * self.isa.lanes + self.isa.lanes, self.kind.sums)
+            size = most * self.isa.lanes + self.isa.lanes
+            sums = None if self._is_whole else emit.scratch(size, self.kind.sums)
             held, start = group_memory(self.channel_runs, self.isa) if self._has_few else None, first_tile(part, tiles)
             with emit.share_loop(*part, tiles) as tile:
                 emit.either_run(
@@ -148,14 +149,14 @@ class DirectWriter(CopiedRows):
     def _tile(
         self,
         arguments: Arguments,
-        buffers: tuple[tirx.Buffer, tirx.Buffer, tirx.Buffer | None],
+        buffers: tuple[tirx.Buffer, tirx.Buffer | None, tirx.Buffer | None],
         tile: tuple[Run, tirx.Expr, tirx.Expr],
         where: tuple[tirx.Expr, tirx.Expr, tirx.Expr],
     ) -> None:
-        """Compute some output channels of a chunk of rows: all rows as one line, from which they are stored.
+        """Compute some output channels of a chunk of rows: whole vectors, or one line from which rows are stored.
 
-        `buffers` are the copy, the line, and memory for sums of few places. The tile is given by its run, its number,
-        and the number of the first one of this thread.
+        `buffers` are the copy, the line if rows are no whole vectors, and memory for sums of few places. The tile is
+        given by its run, its number, and the number of the first one of this thread.
         """
         conv, (copied, line_, held), (run, number, _) = self.conv, buffers, tile
         image, group, top = where
@@ -165,9 +166,13 @@ class DirectWriter(CopiedRows):
             return self.place_of(image, group * index(conv.outputs) + first + row, top + line, column)
 
         def sums(start: tirx.Expr, vectors: int) -> list[tirx.Buffer]:
-            fetch = self._next_inputs(arguments, where, number, (start, vectors))
+            tiles = sum(r.count for r in self.channel_runs)
+            fetch = self.next_inputs(arguments, where, (number, tiles), (start, vectors))
             return self._sums(arguments, copied, run, (group, first), (start, vectors), fetch)
 
+        if line_ is None:
+            self._store_rows(arguments, run, sums, place)
+            return
         written = partial(self._line, arguments, run, line_, sums, place)
         if held is not None:
             length = (self.rows - 1) * self.pitch + conv.columns.places
@@ -215,12 +220,14 @@ class DirectWriter(CopiedRows):
         loops = [*self.conv.image_loops(image), *zip(self.conv.loops[1:], places, strict=True)]
         return self.kernel.place(loops)
 
-    def _fetch(self, arguments: Arguments, rows: int, place: PlaceOf, vectors: tuple[tirx.Expr, int]) -> None:
-        """Prefetch the outputs of a tile while its sums are computed: `vectors` are their first column and count.
+    def _fetch(
+        self, arguments: Arguments, rows: int, place: PlaceOf, vectors: tuple[tirx.Expr, tirx.Expr, int]
+    ) -> None:
+        """Prefetch the outputs of a tile while its sums are computed: `vectors` are their line, first column and count.
 
         Columns that exceed the line are those of the next lines; what lies between rows in a buffer is disregarded.
         """
-        start, count = vectors
+        line, start, count = vectors
         conv = self.conv
         size = 4 * typical(conv.outputs) * typical(conv.rows.places) * typical(conv.columns.places)
         if size < self.isa.core.fetched_bytes or typical(conv.work) < emit.PARALLEL_WORK:
@@ -230,45 +237,32 @@ class DirectWriter(CopiedRows):
             if columns.step(form) != 1:
                 continue
             with emit.loop(rows, "unroll") as row:
-                first = at(form, place(row, index(0), index(0)))
+                first = at(form, place(row, line, index(0)))
                 if first is not None:
                     for vector in range(count):
                         where = first + start + index(vector * self.isa.lanes)
                         emit.prefetch(arguments.flat(buffer), where, to_write=True)
 
-    def _next_inputs(
-        self,
-        arguments: Arguments,
-        where: tuple[tirx.Expr, tirx.Expr, tirx.Expr],
-        tile: tirx.Expr,
-        columns: tuple[tirx.Expr, int],
-    ) -> Callable[[tirx.Expr], None]:
-        """A function that prefetches a share of what the next chunk, or piece, copies of an input channel.
+    @property
+    def _is_whole(self) -> bool:
+        """Whether rows are whole vectors, several of them or with gaps between: they are stored from registers."""
+        places, lanes = self.conv.columns.places, self.isa.lanes
+        return is_number(places) and places % lanes == 0 and self.pitch > lanes
 
-        The copies of a chunk wait for a farther cache or memory, which the sums before them leave idle.
-        """
-        conv, (image, group, top), (start, vectors) = self.conv, where, columns
-        rows, across = conv.rows, conv.columns
-        size = 4 * typical(conv.groups * conv.inputs * rows.size * across.size)
-        if conv.is_flattened or conv.taps == 1:
-            return lambda _: None
-        if not is_number(self.pieces):
-            ahead = (self.piece_start + index(across.places)) * index(across.stride)
-        elif rows.places > 1 and size >= self.isa.core.fetched_bytes:
-            ahead = ((top + index(self.rows)) * index(rows.stride) - index(rows.before)) * index(across.size)
-        else:
-            return lambda _: None
-        flat, each = arguments.flat(conv.data), rows.stride * across.stride
-        lines = -(-vectors * self.isa.lanes * each // (LINE * sum(r.count for r in self.channel_runs)))
-        map_ = (image * index(conv.groups) + group) * index(conv.inputs * rows.size * across.size)
-        begin = emit.bound(map_ + ahead + start * index(each) + tile * index(lines * LINE))
+    def _store_rows(self, arguments: Arguments, run: Run, sums: Sums, place: PlaceOf) -> None:
+        """Compute rows of whole vectors and store them from registers."""
+        lanes = self.isa.lanes
+        with emit.loop(self.rows) as line:
+            for vectors in vector_runs(self.conv.columns.places // lanes, self._wide):
+                with emit.loop(vectors.count) as number:
+                    start = (index(vectors.start) + number * index(vectors.size)) * index(lanes)
 
-        def fetch(input_: tirx.Expr) -> None:
-            for line in range(lines):
-                place = begin + input_ * index(rows.size * across.size) + index(line * LINE)
-                emit.prefetch(flat, place)
+                    def at_place(row: tirx.Expr, column: int, lane: tirx.Expr, start: tirx.Expr = start) -> Place:
+                        return place(row, line, start + index(column * lanes) + lane)
 
-        return fetch
+                    self._fetch(arguments, run.size, place, (line, start, vectors.size))
+                    tile = sums(line * index(self.pitch) + start, vectors.size)
+                    store_tile(self.kernel, arguments, tile, run.size, lanes, at_place, lambda _: lanes)
 
     def _line(self, arguments: Arguments, run: Run, line: tirx.Buffer, sums: Sums, place: PlaceOf) -> None:
         """Put the sums of all rows into one line."""
@@ -276,7 +270,7 @@ class DirectWriter(CopiedRows):
         for vectors in self.vector_runs:
             with emit.loop(vectors.count) as number:
                 start = (index(vectors.start) + number * index(vectors.size)) * index(lanes)
-                self._fetch(arguments, run.size, place, (start, vectors.size))
+                self._fetch(arguments, run.size, place, (index(0), start, vectors.size))
                 tile = sums(start, vectors.size)
                 with emit.loop(run.size, "unroll") as row:
                     for column, buffer in enumerate(tile):
@@ -388,14 +382,7 @@ class DirectWriter(CopiedRows):
                     emit.in_turn(
                         conv.columns.taps,
                         lambda tap, number: step((input_, row, tap), number),
-                        unroll=_unrolled(self.copied),
+                        unroll=unrolled_taps(self.copied),
                     )
 
         return walk
-
-
-def _unrolled(columns: Window) -> int:
-    """The taps of a row that are written one by one: those by a stride are in the copies of its phases."""
-    if columns.stride > 1 and (columns.dilation > 1 or columns.taps <= MOST_IN_STRIDES):
-        return columns.taps
-    return MOST_IN_ROW if columns.stride > MOST_IN_ROW else -(-MOST_IN_ROW // columns.stride) * columns.stride

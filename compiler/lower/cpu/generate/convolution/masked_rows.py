@@ -14,6 +14,10 @@ from heterocc.compiler.lower.cpu.generate.convolution.padded import CopiedRow, S
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.masked import held_mask, kept_by, masked_vector
 from heterocc.compiler.lower.cpu.generate.places import index
+from heterocc.compiler.lower.cpu.sizes import is_number
+
+MOST_ENDS = 4
+"""The limit on vectors at the ends of a row that are written for their places: few of their loads have masks then."""
 
 Masks = dict[int, tirx.Buffer]
 """The lanes inside the map, by the distance of a vector's inputs from its first output."""
@@ -74,12 +78,47 @@ class MaskedRows:
             return [shift]
         return [shift - shift % columns.stride + number * self.lanes for number in range(columns.stride)]
 
+    def begin(self, start: tirx.Expr) -> tirx.Expr:
+        """The first column that a vector of outputs reads."""
+        columns = self.columns
+        return start * index(columns.stride) + index(-columns.before - -columns.before % columns.stride)
+
+    def end(self, start: tirx.Expr) -> tirx.Expr:
+        """The column after the last one that a vector of outputs reads."""
+        columns = self.columns
+        farthest = columns.reach - columns.before
+        more = farthest - farthest % columns.stride + self.lanes * columns.stride
+        return start * index(columns.stride) + index(more)
+
+    def middle(self, vectors: int) -> range | None:
+        """The vectors that read only what is in a row, if those at its ends are few; None if they are not known."""
+        columns = self.columns
+        if not (is_number(columns.size) and is_number(columns.places)):
+            return None
+        starts = [min(number * self.lanes, columns.places - self.lanes) for number in range(vectors)]
+        inside = [
+            number
+            for number, start in enumerate(starts)
+            if int(self.begin(index(start))) >= 0 and int(self.end(index(start))) <= columns.size
+        ]
+        middle = range(inside[0], inside[-1] + 1) if inside else range(vectors, vectors)
+        return middle if vectors - len(middle) <= MOST_ENDS else None
+
     def masks(self, start: tirx.Expr) -> Masks:
-        """The lanes of what a vector of outputs reads that are in the map, the same in all rows."""
+        """The lanes of what a vector of outputs reads that are in the map, the same in all rows; none where all are."""
         columns = self.columns
         shifts = dict.fromkeys(shift for tap in range(columns.taps) for shift in self._parts(tap))
         begin = start * index(columns.stride)
-        return {shift: held_mask(begin + index(shift), self.lanes, columns.size) for shift in shifts}
+        firsts = {shift: begin + index(shift) for shift in shifts}
+        return {
+            shift: held_mask(first, self.lanes, columns.size)
+            for shift, first in firsts.items()
+            if not (
+                isinstance(first, tirx.IntImm)
+                and is_number(columns.size)
+                and 0 <= int(first) <= columns.size - self.lanes
+            )
+        }
 
     def line(
         self,
@@ -91,7 +130,7 @@ class MaskedRows:
     ) -> list[tirx.Expr]:
         """What a vector of outputs reads of some rows of a plane, put together, at each tap.
 
-        Without masks, all is in the map.
+        Where there are no masks, all is in the map.
         """
         lanes, columns, flat = self.lanes, self.columns, self.flat
         rows = [plane + number * index(columns.size) for number in numbers]
@@ -103,7 +142,7 @@ class MaskedRows:
         known: dict[int, tirx.Expr] = {}
 
         def one(place: tirx.Expr, shift: int) -> tirx.Expr:
-            if masks is None:
+            if masks is None or shift not in masks:
                 return emit.vector(flat, place, lanes)
             return masked_vector(flat, place, lanes, kept_by(masks[shift], lanes), self.start)
 

@@ -32,7 +32,7 @@ from heterocc.compiler.lower.cpu.generate.read import Fold, Kernel
 from heterocc.compiler.lower.cpu.generate.tiles import Run, covering_lanes, runs, vector_runs
 from heterocc.compiler.lower.cpu.sizes import is_number, typical
 
-ROWS = 7
+ROWS = 6
 """Rows of outputs of a tile: sums that do not wait for each other, and few for maps of few rows."""
 
 WIDE = 4
@@ -98,7 +98,7 @@ class Plane:
 class Tile:
     """`tall` rows of outputs from `top` on, in vectors from the columns `starts` on, with their sums, by vectors.
 
-    If all that it reads of a plane is in the map it is `inside`.
+    If all that it reads of a plane is in the map it is `inside`; if what it reads of a row in the map is, `across`.
     """
 
     top: tirx.Expr
@@ -106,6 +106,7 @@ class Tile:
     starts: Sequence[tirx.Expr]
     sums: Sequence[tirx.Buffer]
     inside: bool
+    across: bool
 
 
 Meets = Sequence[tuple[int, tirx.Expr]]
@@ -234,7 +235,7 @@ class PlaneWriter(ABC):
                 top = emit.bound(first if run.last is None else tirx.min(first, index(run.last)))
                 self._fetch(arguments, plane, top, run.size)
                 if narrow:
-                    self._tile(arguments, plane, top, run.size, [index(0)], inside=False)
+                    self._tile(arguments, plane, top, run.size, [index(0)])
                 else:
                     self._across(partial(self._tile, arguments, plane, top, run.size), top, run)
 
@@ -244,20 +245,40 @@ class PlaneWriter(ABC):
         above = top * index(rows.stride) - index(rows.before)
         last = above + index((run.size - 1) * rows.stride + rows.reach)
         inside = emit.bound(tirx.Select(tirx.all(above >= index(0), last < index(rows.size)), index(1), index(0)))
-        shifts = (-columns.before, columns.reach - columns.before)
-        nearest, farthest = (shift - shift % columns.stride for shift in shifts)
         wide = self.wide if run.size > 1 else WIDE if is_number(rows.places) else 1
-        for some in vector_runs(-(-columns.places // lanes), wide):
-            with emit.loop(some.count) as block:
-                first = (index(some.start) + block * index(some.size)) * index(lanes)
-                starts = [emit.bound(self._up_to(first + index(n * lanes))) for n in range(some.size)]
-                if self.read.copied is not None:
-                    write(starts, inside=True)
-                    continue
-                begin = starts[0] * index(columns.stride) + index(nearest)
-                end = starts[-1] * index(columns.stride) + index(farthest + lanes * columns.stride - 1)
-                whole = tirx.all(inside > index(0), begin >= index(0), end < index(columns.size))
-                emit.either(whole, partial(write, starts, inside=True), partial(write, starts, inside=False))
+        vectors = -(-columns.places // lanes)
+
+        def tiles(first: int, count: int, body: Callable[[list[tirx.Expr]], None]) -> None:
+            for some in vector_runs(count, wide):
+                with emit.loop(some.count) as block:
+                    start = (index(first + some.start) + block * index(some.size)) * index(lanes)
+                    body([emit.bound(self._up_to(start + index(n * lanes))) for n in range(some.size)])
+
+        def ends(first: int, last: int) -> None:
+            for number in range(first, last, wide):
+                some = range(number, min(number + wide, last))
+                write([index(min(n * lanes, columns.places - lanes)) for n in some])
+
+        def here(starts: list[tirx.Expr]) -> None:
+            begin, end = self.read.begin(starts[0]), self.read.end(starts[-1])
+            whole = tirx.all(inside > index(0), begin >= index(0), end <= index(columns.size))
+            emit.either(whole, partial(write, starts, inside=True), partial(write, starts))
+
+        if self.read.copied is not None:
+            tiles(0, vectors, partial(write, inside=True))
+            return
+        middle = self.read.middle(vectors)
+        if middle is None:
+            tiles(0, vectors, here)
+        elif vectors <= 2 * wide:
+            ends(0, vectors)
+        else:
+            ends(0, middle.start)
+            within = partial(tiles, middle.start, len(middle))
+            if middle:
+                of_all, of_some = partial(write, inside=True), partial(write, across=True)
+                emit.either(inside > index(0), partial(within, of_all), partial(within, of_some))
+            ends(middle.stop, vectors)
 
     def _up_to(self, start: tirx.Expr) -> tirx.Expr:
         places = self.across.places
@@ -271,15 +292,16 @@ class PlaneWriter(ABC):
         tall: int,
         starts: Sequence[tirx.Expr],
         *,
-        inside: bool,
+        inside: bool = False,
+        across: bool = False,
     ) -> None:
-        """Write a tile."""
+        """Write a tile: all that it reads may be `inside` the map, or in each row, `across` it."""
         lanes, places = self.lanes, self.across.places
         sums = [emit.registers(tall, lanes) for _ in starts]
         for total in sums:
             with emit.loop(tall, "unroll") as row:
                 emit.put(total, self.padding, row * index(lanes), lanes)
-        tile = Tile(top, tall, starts, sums, inside)
+        tile = Tile(top, tall, starts, sums, inside, inside or across)
         if plane.inside is None:
             self._add_rows(tile, plane.begin, index(0))
         else:
@@ -316,13 +338,6 @@ class PlaneWriter(ABC):
             store(0, tall, places if narrow else lanes)
 
     @property
-    def _rows_inside(self) -> bool:
-        """Whether all that vectors read of a row is in it, as of channels."""
-        columns = self.across
-        known = is_number(columns.size) and is_number(columns.places)
-        return known and columns.stride == 1 and columns.is_inside and columns.places >= self.lanes
-
-    @property
     def padding(self) -> tirx.Expr:
         """A vector of what is outside the map."""
         return emit.broadcast(tirx.const(self.start, "float32"), self.lanes)
@@ -331,7 +346,7 @@ class PlaneWriter(ABC):
         """Add all rows of a plane of inputs, which begins at a place, to the sums of a tile."""
         rows, tall, starts = self.down, tile.tall, tile.starts
         in_map = tile.inside or self.read.copied is not None
-        masks = None if in_map or self._rows_inside else [self.read.masks(start) for start in starts]
+        masks = None if in_map or tile.across else [self.read.masks(start) for start in starts]
 
         def add(aheads: Sequence[tirx.Expr], meets: Meets) -> None:
             numbers = [tile.top * index(rows.stride) - index(rows.before) + ahead for ahead in aheads]
