@@ -55,7 +55,7 @@ class _Writer(PlaneWriter):
         self.conv = conv
         if conv.taps > MOST_HELD:
             self.wide = WIDE_OF_MANY  # share the weights, which are loaded for each tile
-            if not self.is_long:
+            if not self.is_long and typical(conv.columns.places) > self.lanes:  # one vector leaves room
                 self.tall = min(self.tall, isa.registers * 3 // 16)  # what is read for a tap takes registers, too
 
     @property
