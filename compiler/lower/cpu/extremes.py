@@ -53,7 +53,7 @@ def _without(block: s_tir.SBlock) -> s_tir.SBlock:
 
 
 def _first(block: s_tir.SBlock, term: tirx.Expr, neutral: tirx.Expr) -> tirx.Expr:
-    """The first term of an element, or the neutral number if there are no terms."""
+    """The first of the terms that an element combines, or `neutral` if a run may have no terms and has none."""
     terms = [i for i in block.iter_vars if int(i.iter_type) == REDUCTION]
     first = substituted(term, [(i.var, i.dom.min) for i in terms])
     extents = [i.dom.extent for i in terms if not isinstance(i.dom.extent, tirx.IntImm)]

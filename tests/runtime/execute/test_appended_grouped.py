@@ -16,26 +16,22 @@ from hypothesis import strategies as st
 from heterocc.compiler import compile_model
 from heterocc.runtime import Session, load
 from tests.few_examples import few
+from tests.runtime.execute.lengths import LENGTHS
 
 Array = np.ndarray[Any, Any]
 
-TEXT = """
+TEXT = (
+    """
 <ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>
 net (FLOAT[b, s, ALL] q, FLOAT[b, s, OWN] k, FLOAT[b, s, OWN] v, FLOAT[b, HEADS, p, SIZE] keys,
      FLOAT[b, HEADS, p, SIZE] values, int64[b, t] mask)
-    => (FLOAT[b, s, ALL] y, FLOAT[b, HEADS, t, SIZE] more_keys, FLOAT[b, HEADS, t, SIZE] more_values) {
-  axes = Constant<value_ints: ints = [1]>()
-  one = Constant<value_int: int = 1>()
-  counts = ReduceSum<keepdims=0>(mask, axes)
-  last = Sub(counts, one)
-  lengths = Cast<to=6>(last)
-  shape = Shape(mask)
-  wide = Gather<axis=0>(shape, one)
-  total = Cast<to=6>(wide)
-  y, more_keys, more_values = com.microsoft.GroupQueryAttention
+    => (FLOAT[b, s, ALL] y, FLOAT[b, HEADS, t, SIZE] more_keys, FLOAT[b, HEADS, t, SIZE] more_values) {"""
+    + LENGTHS
+    + """  y, more_keys, more_values = com.microsoft.GroupQueryAttention
       <num_heads=QUERIES, kv_num_heads=HEADS, local_window_size=WINDOW>(q, k, v, keys, values, lengths, total)
 }
 """
+)
 STATE = {"keys": "more_keys", "values": "more_values"}
 FLOAT32 = np.dtype(np.float32)
 HALVES = (np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16))

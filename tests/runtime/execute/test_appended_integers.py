@@ -9,25 +9,21 @@ import onnx.parser
 
 from heterocc.compiler import compile_model
 from heterocc.runtime import load
+from tests.runtime.execute.lengths import LENGTHS
 
-TEXT = """
+TEXT = (
+    """
 <ir_version: 10, opset_import: ["" : 17, "com.microsoft" : 1]>
 net (float[1, s, 64] q, float[1, s, 32] k, float[1, s, 32] v, int8[1, 2, p, 16] keys, int8[1, 2, p, 16] values,
      float[1, 2, 1, 16] key_scale, float[1, 2, 1, 16] value_scale, int64[1, t] mask)
-    => (float[1, s, 64] y, int8[1, 2, t, 16] more_keys, int8[1, 2, t, 16] more_values) {
-  axes = Constant<value_ints: ints = [1]>()
-  one = Constant<value_int: int = 1>()
-  counts = ReduceSum<keepdims=0>(mask, axes)
-  last = Sub(counts, one)
-  lengths = Cast<to=6>(last)
-  shape = Shape(mask)
-  wide = Gather<axis=0>(shape, one)
-  total = Cast<to=6>(wide)
-  y, more_keys, more_values = com.microsoft.GroupQueryAttention
+    => (float[1, s, 64] y, int8[1, 2, t, 16] more_keys, int8[1, 2, t, 16] more_values) {"""
+    + LENGTHS
+    + """  y, more_keys, more_values = com.microsoft.GroupQueryAttention
       <num_heads=4, kv_num_heads=2, k_quant_type="PER_CHANNEL", v_quant_type="PER_CHANNEL", kv_cache_bit_width=8>
       (q, k, v, keys, values, lengths, total, , , , , , key_scale, value_scale)
 }
 """
+)
 STATE = {"keys": "more_keys", "values": "more_values"}
 
 

@@ -118,13 +118,11 @@ def group_query_attention(
     if sinks is None and ctx.attrs.get("smooth_softmax", 0):
         sinks = constant(np.zeros(heads, dtype_of(query)))
     softcap = float(ctx.attrs.get("softcap", 0.0))
-    read = (key, value)
+    read_key, read_value = key, value
     if quantised is not None:
-        query, read = (
-            quantised.scaled_queries(ctx, query),
-            tuple(quantised.integers(ctx, v, size) for v in (key, value)),
-        )
-    result = attend(ctx, query, *read, scale(ctx, size), masking, softcap, sinks=sinks).result
+        query = quantised.scaled_queries(ctx, query)
+        read_key, read_value = (quantised.integers(ctx, v, size) for v in (key, value))
+    result = attend(ctx, query, read_key, read_value, scale(ctx, size), masking, softcap, sinks=sinks).result
     if quantised is not None:
         result = quantised.scaled_result(ctx, result)
     if slides:

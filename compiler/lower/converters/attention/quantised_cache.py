@@ -65,7 +65,7 @@ class QuantisedCache:
                 factor = factors(zero, own[0], zero, own[1])
                 inverse = tirx.Select(factor != tirx.const(0.0, "float32"), one / factor, one)
                 number = tirx.nearbyint(x(b, h, t, d) * inverse)
-                number = tirx.Select(number < highest, number, highest)  # also of what is no number
+                number = tirx.Select(number < highest, number, highest)  # NaN becomes the highest
                 return tirx.Cast("int32", tirx.Select(number > lowest, number, lowest))
 
             def at(b: tirx.Var, h: tirx.Var, t: tirx.Var, d: tirx.Var) -> tirx.Expr:

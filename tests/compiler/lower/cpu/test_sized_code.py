@@ -116,7 +116,7 @@ def test_a_transposition_of_any_size_to_three_channels_shuffles_vectors_of_pixel
 
 
 def test_heads_of_any_length_that_are_joined_are_copied_in_vectors() -> None:
-    """A vector lies in one head: its places are one after another, once TVM has divided them."""
+    """Each vector is within one head, so that its lanes are neighbours in memory and no lane divides its place."""
     nodes = [_N("Transpose", ["x"], ["t"], perm=[0, 2, 1, 3]), _N("Reshape", ["t", "s"], ["y"])]
     proto = dynamic_model(nodes, {"x": ("float32", ("n", 4, "m", 64))}, ["y"], {"s": np.array([0, 0, 256])})
     (function,) = _kernels_of(proto)

@@ -153,10 +153,10 @@ class DirectWriter(CopiedRows):
         tile: tuple[Run, tirx.Expr, tirx.Expr],
         where: tuple[tirx.Expr, tirx.Expr, tirx.Expr],
     ) -> None:
-        """Compute some output channels of a chunk of rows: whole vectors, or one line from which rows are stored.
+        """Compute some output channels of a chunk of rows, and store them: from registers, or through a line.
 
-        `buffers` are the copy, the line if rows are no whole vectors, and memory for sums of few places. The tile is
-        given by its run, its number, and the number of the first one of this thread.
+        `buffers` are the copied rows, the line, which there is unless rows are whole vectors, and memory for sums of
+        few places. The tile is given by its run, its number, and the number of this thread's first tile.
         """
         conv, (copied, line_, held), (run, number, _) = self.conv, buffers, tile
         image, group, top = where

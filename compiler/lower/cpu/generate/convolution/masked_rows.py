@@ -130,7 +130,7 @@ class MaskedRows:
     ) -> list[tirx.Expr]:
         """What a vector of outputs reads of some rows of a plane, put together, at each tap.
 
-        Where there are no masks, all is in the map.
+        A load without a mask must be within the map.
         """
         lanes, columns, flat = self.lanes, self.columns, self.flat
         rows = [plane + number * index(columns.size) for number in numbers]

@@ -56,7 +56,7 @@ def copy_columns(
     *,
     in_pairs: bool = False,
 ) -> None:
-    """Copy vectors for each term, `pitch` after those of the last one, with zeros in lanes that are no columns.
+    """Copy vectors for each term, `pitch` after those of the term before, with zeros in lanes beyond the columns.
 
     With `in_pairs`, terms are in pairs rounded to bfloat16; a zero is the second one of a last term.
     """
