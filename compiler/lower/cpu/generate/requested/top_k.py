@@ -1,11 +1,9 @@
-"""The k largest or smallest elements along an axis, in order, the first of equals first.
+"""The k largest or smallest elements along an axis, in order, the first of equals first; the place of the extreme.
 
 Each element becomes one 64-bit integer: its value as an ordered integer above the number of its place, counted
-backwards, so that no two are equal. Few are found by a search that keeps the best in order; a vector without a better
-one costs a comparison. Many are found by sorting the row by the bytes of the values. Columns beside each other, of
-which few are wanted, are searched a vector at a time.
-
--0 equals 0, and NaN is larger than all numbers.
+backwards, so that no two are equal. The best one is that of the best of each lane. Few are found by a search that keeps
+the best in order; a vector without a better one costs a comparison. Many are found by sorting the row by the bytes of
+the values. Columns beside each other, of which few are wanted, are searched a vector at a time.
 """
 
 from __future__ import annotations
@@ -13,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass
 
 from tvm import tirx
 from tvm.script.ir_builder import tirx as build
@@ -20,7 +19,8 @@ from tvm.script.ir_builder import tirx as build
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.places import index
 from heterocc.compiler.lower.cpu.generate.requested.columns import columns, rows
-from heterocc.compiler.lower.cpu.generate.requested.request import Around, Request
+from heterocc.compiler.lower.cpu.generate.requested.request import Request
+from heterocc.compiler.lower.cpu.generate.spans import folded, in_vectors
 from heterocc.compiler.lower.cpu.sizes import is_number
 
 ABREAST = 4
@@ -40,68 +40,136 @@ _PLACE = (1 << 31) - 1
 _LEAST = tirx.const(-(1 << 63), "int64")
 
 
+@dataclass(frozen=True, slots=True)
+class _Order:
+    """What makes an element better than another one: a larger or smaller value, and of equals the first or `last`.
+
+    NaN is above all numbers. If each element is compared with the first, it is the worst, and the best as the first.
+    """
+
+    dtype: str
+    largest: bool
+    last: bool = False
+    compares: bool = False
+
+    def key(self, value: tirx.Expr, lanes: int, is_first: tirx.Expr | None = None) -> tirx.Expr:
+        """Vectors of float32 or int32 as integers of 32 bits, the better the larger. -0 equals 0."""
+
+        def const(number: int) -> tirx.Expr:
+            return emit.broadcast(tirx.const(number, "int32"), lanes)
+
+        if self.dtype == "int32":
+            return value if self.largest else value ^ const(-1)
+        bits = tirx.reinterpret("int32" if lanes == 1 else f"int32x{lanes}", value)
+        magnitude = bits & const(0x7FFFFFFF)
+        key = tirx.Select(bits < const(0), const(0) - magnitude, bits)
+        key = key if self.largest else key ^ const(-1)
+        best, worst = (tirx.const(number, "int32") for number in (0x7FFFFFFF, -0x80000000))
+        of_nan = best if self.largest and not self.compares else worst
+        if self.compares and is_first is not None:
+            of_nan = tirx.Select(is_first, best, worst)
+        return tirx.Select(magnitude > const(0x7F800000), emit.broadcast(of_nan, lanes), key)
+
+    def place(self, number: tirx.Expr) -> tirx.Expr:
+        """The part of an element that its place is, or the place from this part."""
+        return number if self.last else index(_PLACE) - number
+
+    def element(self, key: tirx.Expr, places: tirx.Expr, lanes: int) -> tirx.Expr:
+        """Elements by their keys, and their places as parts of them."""
+        wide = tirx.Cast("int64" if lanes == 1 else f"int64x{lanes}", key)
+        return build.bind((wide << emit.broadcast(index(32), lanes)) | places)
+
+
 def write_top_k(request: Request, arguments: Sequence[tirx.Buffer]) -> None:
     """Write `(data, values, places)`: the first `k` elements of the axis in order, and their int64 indices."""
     axis = request.number("axis")
-    around = request.around(axis)
-    count = around.length
-    k = request.shapes[1][axis]
+    count, k = request.around(axis).length, request.shapes[1][axis]
     # An axis of any size is checked when the kernel runs.
     enough = (
         nullcontext() if is_number(count) else build.Assert(index(count) >= index(k), request.text("few"), "ValueError")
     )
-    lanes = request.lanes(around.inner)
-    beside = lanes >= FEWEST_LANES and k <= lanes // 2
     with enough:
-        (_write_columns if beside else _write_rows)(request, arguments, around, k)
+        _write(request, arguments, _Order(request.dtypes[0], bool(request.number("largest"))), k)
 
 
-def _write_columns(request: Request, arguments: Sequence[tirx.Buffer], around: Around, k: int) -> None:
+def write_index_of(request: Request, arguments: Sequence[tirx.Buffer]) -> None:
+    """Write `(data, places)`: the int64 index of the extreme of float32 along `axis`, the first or last of equals.
+
+    As ONNX Runtime compares each element with the first, NaN is never an extreme, except as the first one.
+    """
+    order = _Order("float32", bool(request.number("largest")), bool(request.number("last")), compares=True)
+    outer, count, inner = request.around(request.number("axis"))
+
+    def zeros() -> None:
+        """ONNX leaves open what the place in an empty row is."""
+        with emit.loop(outer * inner) as place:
+            build.buffer_store(arguments[1], tirx.const(0, "int64"), [place])
+
+    if is_number(count):
+        _write(request, arguments, order, 1)
+    else:
+        emit.either(index(count) >= index(1), lambda: _write(request, arguments, order, 1), zeros)
+
+
+def _write(request: Request, arguments: Sequence[tirx.Buffer], order: _Order, k: int) -> None:
+    lanes = request.lanes(request.around(request.number("axis")).inner)
+    beside = lanes >= FEWEST_LANES and k <= lanes // 2
+    data, *values, places = arguments
+    (_write_columns if beside else _write_rows)(request, data, values, places, order, k)
+
+
+def _write_columns(
+    request: Request, data: tirx.Buffer, values: Sequence[tirx.Buffer], places: tirx.Buffer, order: _Order, k: int
+) -> None:
     """Few of columns beside each other, a vector of which is searched together: an element takes its place in each."""
-    data, values, places = arguments
+    around = request.around(request.number("axis"))
     _, count, inner = around
-    lanes, dtype, largest = request.lanes(inner), request.dtypes[0], bool(request.number("largest"))
-    with columns(around, lanes, wide=1) as lines:
-        (start,) = lines.starts
-        best = [emit.registers(1, lanes, "int64") for _ in range(k)]
-        held = [emit.vector(register, index(0), lanes) for register in best]
-        for register in best:
+    lanes = request.lanes(inner)
+    with columns(around, lanes, wide=max(1, ABREAST // k)) as (row, starts):
+        every = [(start, [emit.registers(1, lanes, "int64") for _ in range(k)]) for start in starts]
+        for register in (one for _, best in every for one in best):
             emit.put(register, emit.broadcast(_LEAST, lanes), index(0), lanes)
         with build.serial(index(0), index(count)) as step:
-            value = emit.vector(data, (lines.outer * index(count) + step) * index(inner) + start, lanes)
-            key = tirx.Cast(f"int64x{lanes}", _ordered(value, dtype, lanes, largest=largest))
-            high, low = key << emit.broadcast(index(32), lanes), emit.broadcast(index(_PLACE) - step, lanes)
-            element = build.bind(high | low)
-            for number in reversed(range(k)):  # those before are not changed yet
-                moved = tirx.min(held[number - 1], element) if number else element
-                emit.put(best[number], tirx.max(held[number], moved), index(0), lanes)
-        for number, register in enumerate(best):
-            to = build.bind((lines.outer * index(k) + index(number)) * index(inner) + start)
-            with emit.loop(lanes) as lane:
-                place = build.bind(index(_PLACE) - (register[lane] & index(_PLACE)))
-                build.buffer_store(places, place, [to + lane])
-                element = data[(lines.outer * index(count) + place) * index(inner) + start + lane]
-                build.buffer_store(values, element, [to + lane])
+            low = emit.broadcast(order.place(step), lanes)
+            for start, best in every:
+                held = [emit.vector(register, index(0), lanes) for register in best]
+                value = emit.vector(data, (row * index(count) + step) * index(inner) + start, lanes)
+                element = order.element(order.key(value, lanes, step.equal(index(0))), low, lanes)
+                for number in reversed(range(k)):  # those before are not changed yet
+                    moved = tirx.min(held[number - 1], element) if number else element
+                    emit.put(best[number], tirx.max(held[number], moved), index(0), lanes)
+        for start, best in every:
+            for number, register in enumerate(best):
+                to = build.bind((row * index(k) + index(number)) * index(inner) + start)
+                with emit.loop(lanes) as lane:
+                    place = build.bind(order.place(register[lane] & index(_PLACE)))
+                    build.buffer_store(places, place, [to + lane])
+                    for result in values:
+                        element = data[(row * index(count) + place) * index(inner) + start + lane]
+                        build.buffer_store(result, element, [to + lane])
 
 
-def _write_rows(request: Request, arguments: Sequence[tirx.Buffer], around: Around, k: int) -> None:
-    data, values, places = arguments
-    outer, count, inner = around
-    with rows(outer * inner, outer * count * inner * ELEMENTS) as task:
+def _write_rows(
+    request: Request, data: tirx.Buffer, values: Sequence[tirx.Buffer], places: tirx.Buffer, order: _Order, k: int
+) -> None:
+    outer, count, inner = request.around(request.number("axis"))
+    with rows(outer * inner, outer * count * inner * (ELEMENTS if values else 1)) as task:
         number, column = emit.unpacked(task, (outer, inner))
         row, begin = data, build.bind(number * index(count))
         if inner > 1:
-            row, begin = emit.scratch(count, request.dtypes[0]), index(0)
+            row, begin = emit.scratch(count, order.dtype), index(0)
             with build.serial(index(0), index(count)) as step:
                 element = data[(number * index(count) + step) * index(inner) + column]
                 build.buffer_store(row, element, [step])
-        elements = _Row(request, row, begin, count, k)
-        best = elements.search() if is_search(count, k) else elements.sort()
+        elements = _Row(order, request.isa.lanes, row, begin, count, k)
+        find = elements.best if k == 1 else elements.search if is_search(count, k) else elements.sort
+        best = find()
         with build.serial(index(0), index(k)) as step:
             place = build.bind(best(step))
             to = (number * index(k) + step) * index(inner) + column
-            build.buffer_store(values, row[begin + place], [to])
             build.buffer_store(places, place, [to])
+            for result in values:
+                build.buffer_store(result, row[begin + place], [to])
 
 
 def is_search(count: int, k: int) -> bool:
@@ -115,17 +183,30 @@ def is_search(count: int, k: int) -> bool:
 class _Row:
     """A row of `count` elements of a buffer, from `begin`."""
 
-    def __init__(self, request: Request, buffer: tirx.Buffer, begin: tirx.Expr, count: int, k: int) -> None:
-        self.buffer, self.begin, self.count, self.k = buffer, begin, count, k
-        self.dtype = request.dtypes[0]
-        self.largest = bool(request.number("largest"))
-        self.lanes = request.isa.lanes
-        self.halves = self.lanes // 2
+    def __init__(self, order: _Order, lanes: int, buffer: tirx.Buffer, begin: tirx.Expr, count: int, k: int) -> None:
+        self.order, self.buffer, self.begin, self.count, self.k = order, buffer, begin, count, k
+        self.lanes, self.halves = lanes, lanes // 2
 
-    def key(self, place: tirx.Expr, lanes: int = 1) -> tirx.Expr:
-        """Elements as integers of 32 bits, the larger the better."""
-        value = emit.vector(self.buffer, self.begin + place, lanes)
-        return _ordered(value, self.dtype, lanes, largest=self.largest)
+    def key(self, place: tirx.Expr, lanes: int = 1, is_first: tirx.Expr | None = None) -> tirx.Expr:
+        """Elements as integers of 32 bits, the better the larger."""
+        return self.order.key(emit.vector(self.buffer, self.begin + place, lanes), lanes, is_first)
+
+    def best(self) -> Callable[[tirx.Expr], tirx.Expr]:
+        """The place of the best element, from the best one of each lane."""
+        held = emit.registers(1, self.lanes, "int64")
+        zero = index(0)
+        first = self.order.element(self.key(zero, 1, zero.equal(zero)), self.order.place(zero), 1)
+        emit.put(held, emit.broadcast(first, self.lanes), zero, self.lanes)
+
+        def take(start: tirx.Expr, width: int) -> None:
+            places = build.ramp(start, index(1), width) if width > 1 else start
+            parts = places if self.order.last else emit.broadcast(index(_PLACE), width) - places
+            element = self.order.element(self.key(start, width), parts, width)
+            emit.put(held, tirx.max(emit.vector(held, zero, width), element), zero, width)
+
+        in_vectors(self.count, self.lanes, take, few=True)
+        element = build.bind(folded(held, self.lanes, tirx.max)[zero])
+        return lambda _: self.order.place(element & index(_PLACE))
 
     def search(self) -> Callable[[tirx.Expr], tirx.Expr]:
         """The places of the best elements in order, from those before and each next one."""
@@ -136,8 +217,7 @@ class _Row:
             emit.put(best, emit.broadcast(_LEAST, self.halves), index(1) + number * index(self.halves), self.halves)
 
         def enter(place: tirx.Expr) -> None:
-            high = tirx.Cast("int64", self.key(place)) << index(32)
-            element = build.bind(high | (index(_PLACE) - place))
+            element = self.order.element(self.key(place), self.order.place(place), 1)
             with emit.loop(vectors) as number:
                 at = build.bind(index((vectors - 1) * self.halves) - number * index(self.halves))
                 each = emit.broadcast(element, self.halves)
@@ -175,7 +255,7 @@ class _Row:
                 place = build.bind(index(done) + rest)
                 with build.If(self.key(place) > worst()), build.Then():
                     enter(place)
-        return lambda number: index(_PLACE) - (best[number + index(1)] & index(_PLACE))
+        return lambda number: self.order.place(best[number + index(1)] & index(_PLACE))
 
     def _any(self, start: tirx.Expr, worst: tirx.Expr) -> tirx.Expr:
         """Whether one of the next vectors has a better element."""
@@ -207,7 +287,7 @@ class _Row:
         with build.serial(index(0), index(self.count)) as place:
             # The best first, and unsigned.
             key = self.key(place) ^ tirx.const((1 << 31) - 1, "int32")
-            element = build.bind((tirx.Cast("int64", key) << index(32)) | place)
+            element = self.order.element(key, place, 1)
             build.buffer_store(either[0], element, [place])
             for number in range(DIGITS):
                 counter = digit(element, number)
@@ -226,18 +306,3 @@ class _Row:
                 build.buffer_store(starts, to + one, [counter])
                 build.buffer_store(either[1 - number % 2], element, [tirx.Cast("int64", to)])
         return lambda number: either[0][number] & index(_PLACE)
-
-
-def _ordered(value: tirx.Expr, dtype: str, lanes: int, *, largest: bool) -> tirx.Expr:
-    """Vectors of float32 or int32 as integers of 32 bits, the larger the better. -0 equals 0, NaN is above all."""
-
-    def const(number: int) -> tirx.Expr:
-        return emit.broadcast(tirx.const(number, "int32"), lanes)
-
-    if dtype == "int32":
-        return value if largest else value ^ const(-1)
-    bits = tirx.reinterpret("int32" if lanes == 1 else f"int32x{lanes}", value)
-    magnitude = bits & const(0x7FFFFFFF)
-    key = tirx.Select(bits < const(0), const(0) - magnitude, bits)
-    key = tirx.Select(magnitude > const(0x7F800000), const(0x7FFFFFFF), key)
-    return key if largest else key ^ const(-1)

@@ -20,12 +20,11 @@ from heterocc.compiler.lower.cpu.generate.requested.blocked_product import write
 from heterocc.compiler.lower.cpu.generate.requested.byte_range import write_byte_range
 from heterocc.compiler.lower.cpu.generate.requested.expert_product import write_expert_order, write_expert_product
 from heterocc.compiler.lower.cpu.generate.requested.grid_sample import write_grid_sample
-from heterocc.compiler.lower.cpu.generate.requested.index_of import write_index_of
 from heterocc.compiler.lower.cpu.generate.requested.overlap_add import write_overlap_add
 from heterocc.compiler.lower.cpu.generate.requested.request import Request
 from heterocc.compiler.lower.cpu.generate.requested.running import write_running
 from heterocc.compiler.lower.cpu.generate.requested.tile import write_tile
-from heterocc.compiler.lower.cpu.generate.requested.top_k import write_top_k
+from heterocc.compiler.lower.cpu.generate.requested.top_k import write_index_of, write_top_k
 from heterocc.compiler.lower.cpu.sizes import SizeUnknownError, assuming, dims_of
 from heterocc.compiler.lower.kernels.expressions import dtype_of
 from heterocc.compiler.lower.kernels.quotients import truncating
