@@ -8,6 +8,9 @@ from __future__ import annotations
 import functools
 import signal
 import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import CodeType
 from typing import Any
 
@@ -17,8 +20,10 @@ _LIBRARIES = frozenset({"google", "ml_dtypes", "numpy", "onnx", "onnxruntime", "
 def pass_foreign(error: BaseException) -> None:
     """Raise an exception again, unchanged, if none of the libraries that we call can have raised it.
 
-    It stands first in a block that catches `Exception`.
+    It stands first in a block that catches `Exception`. Within `handlers_heard` what a handler has raised comes first.
     """
+    if _heard and _in_main_thread():
+        raise _heard[-1]
     if is_foreign(error):
         raise error
 
@@ -50,6 +55,107 @@ def is_foreign_class(cls: type[BaseException]) -> bool:
     package = cls.__module__.partition(".")[0]
     known = package in _LIBRARIES or package in sys.stdlib_module_names or package == "heterocc"
     return not known or issubclass(cls, TimeoutError)
+
+
+@contextmanager
+def handlers_wait() -> Iterator[None]:
+    """Let the handlers of signals that arrive within the block run after it.
+
+    For imports: an exception would leave modules half imported, and every later import of them would fail. The block
+    must be short, as Ctrl-C waits, too. In other threads, where no handler runs, this does nothing.
+    """
+    if not _in_main_thread():
+        yield
+        return
+    before: dict[int, Callable[..., Any]] = {}
+    arrived: list[tuple[int, Any]] = []
+
+    def note(number: int, frame: Any) -> None:
+        arrived.append((number, frame))
+
+    try:
+        for number, handler in _handlers():
+            before[number] = handler
+            signal.signal(number, note)
+        handlers = dict(before)
+        yield
+    finally:
+        _restore(before)
+    for number, frame in arrived:
+        handlers[number](number, frame)
+
+
+@contextmanager
+def handlers_heard() -> Iterator[None]:
+    """Let the exception that a signal's handler raises within the block be what comes out of it. Also a decorator.
+
+    Libraries lose such exceptions: TVM takes another text for an object whose text it was making, and a `with` of its
+    own raises another exception on the way out. What the block made of that is thrown away with it.
+    """
+    if not _in_main_thread() or _listening:
+        yield
+        return
+    before: dict[int, Callable[..., Any]] = {}
+
+    def heard(handler: Callable[..., Any], number: int, frame: Any) -> None:
+        try:
+            handler(number, frame)
+        except BaseException as error:
+            if _listening:
+                _heard.append(error)
+            raise
+
+    try:
+        _listening.append(True)
+        for number, handler in _handlers():
+            before[number] = handler
+            signal.signal(number, functools.partial(heard, handler))
+        try:
+            yield
+        except BaseException:
+            if _heard:
+                raise _heard[-1]  # noqa: B904 -- the context shows what a library made of it
+            raise
+        if _heard:
+            raise _heard[-1]
+    finally:
+        try:
+            # A handler that was set within the block stays.
+            current = {number: signal.getsignal(number) for number in before}
+            _restore({n: before[n] for n, set_ in current.items() if getattr(set_, "func", None) is heard})
+        finally:
+            _listening.clear()
+            _heard.clear()
+
+
+_listening: list[bool] = []
+_heard: list[BaseException] = []
+"""Whether a block of `handlers_heard` runs, and the exceptions that handlers have raised in it."""
+
+
+def _in_main_thread() -> bool:
+    """Whether this is the thread in which Python calls handlers of signals."""
+    return threading.current_thread() is threading.main_thread()
+
+
+def _handlers() -> Iterator[tuple[int, Callable[..., Any]]]:
+    """The signals that have handlers in Python, with these."""
+    for number in signal.valid_signals():
+        handler = signal.getsignal(number)
+        if callable(handler):
+            yield number, handler
+
+
+def _restore(handlers: dict[int, Callable[..., Any]]) -> None:
+    """Set handlers, all of them, even if one that was set is called at once and raises an exception."""
+    try:
+        while handlers:
+            number, handler = next(iter(handlers.items()))
+            signal.signal(number, handler)
+            del handlers[number]
+    finally:
+        if handlers:
+            _restore(handlers)
 
 
 def _code(handler: Any) -> CodeType | None:

@@ -58,6 +58,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from heterocc.artifacts.foreign import handlers_wait
+
 if TYPE_CHECKING:
     from heterocc.artifacts.errors import (
         BundleError,
@@ -151,7 +153,9 @@ def __getattr__(name: str) -> Any:
         return import_module("heterocc.compiler.errors")
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    with handlers_wait():
+        home = import_module(_HOMES[name])
+    return getattr(home, name)
 
 
 def __dir__() -> list[str]:

@@ -3,6 +3,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from heterocc.artifacts.foreign import handlers_wait
 from heterocc.runtime import errors
 from heterocc.runtime.binding import Binding, StatefulBinding
 from heterocc.runtime.feeds import TensorInfo
@@ -51,7 +52,9 @@ _OWN_NAMES = {"devices": "inventory"}
 def __getattr__(name: str) -> Any:
     """Names that few programs use, imported on first use because that takes milliseconds."""
     if name in _LATER:
-        return getattr(import_module(_LATER[name]), _OWN_NAMES.get(name, name))
+        with handlers_wait():
+            home = import_module(_LATER[name])
+        return getattr(home, _OWN_NAMES.get(name, name))
     raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
 
 

@@ -11,6 +11,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from heterocc.artifacts.foreign import handlers_wait
+
 _lock = threading.Lock()
 
 
@@ -54,6 +56,7 @@ class _Deferred(ModuleType):
             self.__path__ = list(spec.submodule_search_locations)
         self.__dict__.update(given, _name=spec.name)
 
+    @handlers_wait()
     def import_now(self) -> ModuleType:
         """The module itself, imported unless it has been; the package that it is in comes first, as always.
 

@@ -10,6 +10,7 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
+from heterocc.artifacts.foreign import handlers_wait
 from heterocc.runtime.deferred import defer, run
 
 
@@ -18,7 +19,9 @@ def __getattr__(name: str) -> Any:
     if name.startswith("__"):
         raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
     if "tvm_ffi" not in sys.modules:
-        _defer_parts()
+        with handlers_wait():
+            _defer_parts()
+            importlib.import_module("tvm_ffi")
     value = getattr(importlib.import_module("tvm_ffi"), name)
     globals()[name] = value
     return value

@@ -14,7 +14,7 @@ from heterocc.artifacts.bundle import Bundle
 from heterocc.artifacts.errors import BundleError, InputError, OutputFileError, PipelineSpecError, UnknownDeviceError
 from heterocc.artifacts.files.reading import reading
 from heterocc.artifacts.files.writing import atomic_write, require_writable
-from heterocc.artifacts.foreign import pass_foreign
+from heterocc.artifacts.foreign import handlers_heard, pass_foreign
 from heterocc.artifacts.manifest import Manifest, Variant
 from heterocc.artifacts.reader import open_bundle
 from heterocc.compiler.api.collection import collecting_rarely
@@ -34,6 +34,7 @@ from heterocc.runtime.profile.profile import Profile, ProfileEvent
 
 
 @named_options
+@handlers_heard()
 @collecting_rarely()
 def explain_model(
     model: AnyModel,

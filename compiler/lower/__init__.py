@@ -11,6 +11,7 @@ from __future__ import annotations
 from importlib import import_module
 
 from heterocc.artifacts.errors import DeviceError
+from heterocc.artifacts.foreign import handlers_wait
 from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.lower.backend import Lowering
 
@@ -34,9 +35,11 @@ def lowering_for(device: TargetDevice) -> Lowering:
             hint="list CPU, an OpenCL device or ORT",
         )
     module, name = _LOWERINGS[device.backend]
-    if device.backend != "ort":
-        from heterocc.compiler.lower.tvm_fixes.start import import_tvm
+    with handlers_wait():
+        if device.backend != "ort":
+            from heterocc.compiler.lower.tvm_fixes.start import import_tvm
 
-        import_tvm(device.backend)
-    back_end: Lowering = getattr(import_module(f"{__name__}.{module}"), name)()
+            import_tvm(device.backend)
+        imported = import_module(f"{__name__}.{module}")
+    back_end: Lowering = getattr(imported, name)()
     return back_end

@@ -10,6 +10,7 @@ from typing import TypeVar, Unpack
 
 from heterocc.artifacts.errors import HeteroccError, Hint, InternalError, PassError, ShapeOptionError
 from heterocc.artifacts.files.reading import reading
+from heterocc.artifacts.foreign import handlers_heard
 from heterocc.artifacts.signing.keys import read_signing_key
 from heterocc.artifacts.version import require_one_release
 from heterocc.artifacts.weights.weight_file import Draft
@@ -44,6 +45,7 @@ After = TypeVar("After")
 
 
 @named_options
+@handlers_heard()
 @collecting_rarely()
 def compile_model(
     model: AnyModel,
@@ -92,6 +94,7 @@ def compile_model(
 
 
 @named_options
+@handlers_heard()
 @collecting_rarely()
 def partition_model(
     model: AnyModel,
@@ -128,6 +131,7 @@ def place_main(
     return placed
 
 
+@handlers_heard()
 @collecting_rarely()
 def query_devices(model: AnyModel, options: CompileOptions, reporter: Reporter | None = None) -> QueryResult:
     """Query every listed device about every node."""

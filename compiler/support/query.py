@@ -17,6 +17,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, cast
 
 from heterocc.artifacts.errors import AffinityPatternError, UnknownDeviceError, note_text
+from heterocc.artifacts.foreign import handlers_heard
 from heterocc.compiler.api.collection import collecting_rarely
 from heterocc.compiler.api.keywords import checked_keywords
 from heterocc.compiler.devices.device import TargetDevice
@@ -169,6 +170,7 @@ class QueryResult(MutableMapping[str, str]):
 
 
 @checked_keywords
+@handlers_heard()
 @collecting_rarely()
 def query_model(
     model: ImportedModel | AnyModel | ModelSource,

@@ -11,11 +11,13 @@ import functools
 import os
 import platform
 import re
+import sys
 import threading
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Any, Literal
 
-from heterocc.artifacts.foreign import pass_foreign
+from heterocc.artifacts.foreign import handlers_wait, pass_foreign
 from heterocc.runtime.native.processor import cpuinfo
 
 Optimise = Literal["all", "basic", "none"]
@@ -38,6 +40,9 @@ def onnxruntime_package() -> Any:
     Its telemetry is off unless the environment says otherwise: merely importing it leaves a file of events in TMPDIR.
     """
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+    if "onnxruntime" not in sys.modules:
+        with handlers_wait():
+            import_module("onnxruntime")
     import onnxruntime
 
     return onnxruntime
