@@ -2,37 +2,117 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import reduce
 
 from tvm import relax, te, tirx
 
 from heterocc.compiler.lower.converters.arrays.indexing import safe_indices
 from heterocc.compiler.lower.converters.registry import Context, converter
-from heterocc.compiler.lower.converters.requested import has_fixed_sizes, requested
+from heterocc.compiler.lower.converters.requested import has_fixed_sizes
 from heterocc.compiler.lower.converters.values import dims_of, dtype_of, padded_place, rank_of, scalar, shape_of
 from heterocc.compiler.lower.variables import as_int64
 
 _MODES = {"bilinear": "linear", "linear": "linear", "nearest": "nearest"}
 
+_FAR = float(1 << 30)
+"""Coordinates beyond this are set to it, so that they are in the range of int32."""
+
 
 @converter("GridSample")
 def grid_sample(ctx: Context, data: relax.Expr, grid: relax.Expr) -> relax.Expr:
-    """GridSample: by a kernel of the CPU back end for images of fixed sizes, else by TVM's operator."""
-    mode = _MODES.get(ctx.text("mode", "linear"))
-    images = dims_of(data)
-    fits = has_fixed_sizes(data) and has_fixed_sizes(grid) and len(images) == 4 and images[2] * images[3] < 1 << 31
+    """GridSample: by TVM's operator, or on the CPU a lookup of pixels, which are found once for all channels."""
+    mode, padding = _MODES.get(ctx.text("mode", "linear")), ctx.text("padding_mode", "zeros")
+    aligned = bool(ctx.attrs.get("align_corners", 0))
+    images, places = dims_of(data), dims_of(grid)
+    fits = len(images) == 4 and has_fixed_sizes(data) and has_fixed_sizes(grid) and images[2] * images[3] < 1 << 31
     if ctx.backend != "cpu" or mode is None or not fits or {dtype_of(data), dtype_of(grid)} != {"float32"}:
-        mirrored = ctx.text("padding_mode", "zeros") == "reflection" and ctx.attrs.get("align_corners", 0)
+        mirrored = padding == "reflection" and aligned
         if mirrored and mode is None and len(images) == 4 and dtype_of(data) == dtype_of(grid):
             return ctx.bb.emit_te(_mirrored_cubic, data, grid, primfunc_name_hint="grid_sample")
         return ctx.original(_at_least_two(ctx, data) if mirrored else data, grid)
-    shape = [*images[:2], *dims_of(grid)[1:3]]
-    options: dict[str, int | str] = {
-        "mode": mode,
-        "padding": ctx.text("padding_mode", "zeros"),
-        "aligned": int(ctx.attrs.get("align_corners", 0)),
-    }
-    return requested(ctx, "grid_sample", [data, grid], [(shape, "float32")], **options)
+
+    def found(given: te.Tensor) -> list[te.Tensor]:
+        return _pixels(given, images[2:], mode == "linear", padding, aligned)
+
+    def samples(pixels: te.Tensor, *near: te.Tensor) -> te.Tensor:
+        def at(n: tirx.Var, c: tirx.Var, *place: tirx.Var) -> tirx.Expr:
+            zero, terms = tirx.const(0.0, "float32"), []
+            for number, weight in zip(near[::2], near[1::2], strict=True):
+                share = weight(n, *place)
+                term = pixels(n, c, number(n, *place))
+                term = term * share if mode == "linear" else term
+                terms.append(tirx.Select(share < zero, zero, term) if padding == "zeros" else term)
+            return reduce(lambda total, term: total + term, terms)
+
+        return te.compute([*images[:2], *places[1:3]], at, name="grid_sample")
+
+    pixels = ctx.bb.emit_te(found, grid, primfunc_name_hint="grid_pixels")
+    near = [ctx.bb.emit(relax.TupleGetItem(pixels, n)) for n in range(len(pixels.ty.fields))]
+    flat = ctx.bb.emit(relax.op.reshape(data, [*images[:2], images[2] * images[3]]))
+    return ctx.bb.emit_te(samples, flat, *near, primfunc_name_hint="grid_sample")
+
+
+def _pixels(grid: te.Tensor, image: Sequence[int], linear: bool, padding: str, aligned: bool) -> list[te.Tensor]:
+    """The number in an image and the weight of each pixel around each place: -1 if it is outside, where it is zero."""
+    shape = grid.shape[:-1]
+
+    def corner(row: Sequence[te.Tensor], column: Sequence[te.Tensor]) -> list[te.Tensor]:
+        def number(*i: tirx.Var) -> tirx.Expr:
+            return row[0](*i) * tirx.const(image[1], "int32") + column[0](*i)
+
+        def weight(*i: tirx.Var) -> tirx.Expr:
+            outside = tirx.min(row[1](*i), column[1](*i)) < tirx.const(0.0, "float32")
+            return tirx.Select(outside, tirx.const(-1.0, "float32"), row[1](*i) * column[1](*i))
+
+        return [te.compute(shape, number, name="number"), te.compute(shape, weight, name="weight")]
+
+    columns, rows = (_along(grid, d, image[1 - d], linear, padding, aligned) for d in range(2))
+    return [tensor for row in rows for column in columns for tensor in corner(row, column)]
+
+
+def _along(
+    grid: te.Tensor, d: int, size: int, linear: bool, padding: str, aligned: bool
+) -> list[tuple[te.Tensor, te.Tensor]]:
+    """The pixels beside each place along an axis, with their weights as in `_pixels`."""
+    shape = grid.shape[:-1]
+    scale, shift = ((size - 1) / 2, 0.0) if aligned else (size / 2, 0.5)
+
+    def number(value: float) -> tirx.Expr:
+        return tirx.const(value, "float32")
+
+    def integer(value: int) -> tirx.Expr:
+        return tirx.const(value, "int32")
+
+    def exactly(*i: tirx.Var) -> tirx.Expr:
+        there = (grid(*i, d) + number(1)) * number(scale) - number(shift)
+        # NaN becomes the lower limit: a comparison with it is false.
+        return tirx.min(tirx.Select(there > number(-_FAR), there, number(-_FAR)), number(_FAR))
+
+    exact = te.compute(shape, exactly, name="exact")
+    whole = te.compute(shape, lambda *i: (tirx.floor if linear else tirx.nearbyint)(exact(*i)), name="whole")
+
+    def side(step: int) -> tuple[te.Tensor, te.Tensor]:
+        place = te.compute(shape, lambda *i: whole(*i).astype("int32") + integer(step), name="place")
+
+        def inside(*i: tirx.Var) -> tirx.Expr:
+            if padding != "reflection":
+                return tirx.min(tirx.max(place(*i), integer(0)), integer(size - 1))
+            # A row and its mirror image repeat; without the row's ends if these are the edges of the image.
+            period = max(1, 2 * (size - 1) if aligned else 2 * size)
+            mirrored = tirx.floormod(place(*i), integer(period))
+            return tirx.min(mirrored, integer(period - (0 if aligned else 1)) - mirrored)
+
+        pixel = te.compute(shape, inside, name="pixel")
+
+        def weight(*i: tirx.Var) -> tirx.Expr:
+            part = exact(*i) - whole(*i)
+            share = number(1) if not linear else part if step else number(1) - part
+            return tirx.Select(place(*i).equal(pixel(*i)), share, number(-1)) if padding == "zeros" else share
+
+        return pixel, te.compute(shape, weight, name="weight")
+
+    return [side(step) for step in range(2 if linear else 1)]
 
 
 def _mirrored_cubic(images: te.Tensor, grid: te.Tensor) -> te.Tensor:

@@ -1,10 +1,13 @@
-"""GridSample, compared with ONNX Runtime."""
+"""GridSample, compared with ONNX Runtime and, pixel by pixel, in float64."""
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from onnx import helper
 
@@ -50,3 +53,70 @@ def test_a_coordinate_that_is_nan_leaves_the_other_samples_of_an_image_of_one_ro
     broken[0, 0, 1] = np.nan
     (wanted,), (found,) = (run({"x": image(1, 5), "grid": g}) for g in (grid, broken))
     np.testing.assert_array_equal(found[..., [0, 2]], wanted[..., [0, 2]])
+
+
+def sampled(x: np.ndarray, grid: np.ndarray, mode: str, padding: str, aligned: bool) -> np.ndarray:
+    """GridSample pixel by pixel, in float64."""
+    batch, channels, height, width = x.shape
+    result = np.zeros((batch, channels, *grid.shape[1:3]))
+
+    def pixel(n: int, row: int, column: int) -> np.ndarray | float:
+        places = []
+        for place, size in ((row, height), (column, width)):
+            if padding == "zeros" and not 0 <= place < size:
+                return 0.0
+            mirrored = [*range(size), *(range(size - 2, 0, -1) if aligned else range(size - 1, -1, -1))]
+            clamped = min(max(place, 0), size - 1)
+            places.append(mirrored[place % len(mirrored)] if padding == "reflection" else clamped)
+        return x[n, :, places[0], places[1]].astype(np.float64)
+
+    for n, i, j in np.ndindex(batch, *grid.shape[1:3]):
+        column, row = (
+            (g + 1) / 2 * (size - 1) if aligned else ((g + 1) * size - 1) / 2
+            for g, size in zip(grid[n, i, j].astype(np.float64), (width, height), strict=True)
+        )
+        if mode == "nearest":
+            result[n, :, i, j] = pixel(n, int(np.rint(row)), int(np.rint(column)))
+            continue
+        top, left = int(np.floor(row)), int(np.floor(column))
+        for down, right in itertools.product((0, 1), repeat=2):
+            weight = abs(1 - down - (row - top)) * abs(1 - right - (column - left))
+            result[n, :, i, j] += weight * pixel(n, top + down, left + right)
+    return result
+
+
+def check_samples(kinds: Iterable[tuple[str, str, int]]) -> None:
+    rng = np.random.default_rng(2)
+    sizes = (((2, 5, 7, 9), (2, 4, 5, 2)), ((1, 3, 1, 4), (1, 1, 3, 2)), ((1, 9, 6, 1), (1, 17, 3, 2)))
+    nodes: list[onnx.NodeProto] = []
+    feeds: dict[str, np.ndarray] = {}
+    right: list[np.ndarray] = []
+    for number, (mode, padding, aligned) in enumerate(kinds):
+        image, places = sizes[number % len(sizes)]
+        x = rng.standard_normal(image).astype(np.float32)
+        grid = (rng.standard_normal(places) * 1.4).astype(np.float32)
+        right.append(sampled(x, grid, mode, padding, bool(aligned)))
+        names = [f"x{number}", f"grid{number}"]
+        feeds |= dict(zip(names, (x, grid), strict=True))
+        options = {"mode": mode, "padding_mode": padding, "align_corners": aligned}
+        nodes.append(helper.make_node("GridSample", names, [f"y{number}"], **options))
+    found = run_cpu(model(nodes, feeds, [n.output[0] for n in nodes], opset=20), feeds)
+    for result, expected in zip(found.values(), right, strict=True):
+        np.testing.assert_allclose(result, expected, rtol=0, atol=1e-5)
+
+
+def test_samples_of_images_agree() -> None:
+    check_samples([("linear", "reflection", 1), ("nearest", "border", 0), ("linear", "zeros", 0)])
+
+
+@pytest.mark.slow
+def test_samples_of_images_agree_for_every_mode() -> None:
+    check_samples(itertools.product(("linear", "nearest"), ("zeros", "border", "reflection"), (0, 1)))
+
+
+def test_pixels_outside_the_image_count_nothing_even_beside_infinity_and_for_any_coordinate() -> None:
+    feeds = {"x": np.full((1, 1, 2, 2), np.inf, np.float32)}
+    feeds["grid"] = np.array([[[[-1, 0], [9, 9], [1e30, 0], [-np.inf, np.nan]]]], np.float32)
+    node = helper.make_node("GridSample", ["x", "grid"], ["y"], padding_mode="zeros")
+    found = run_cpu(model([node], feeds, ["y"], opset=20), feeds)
+    np.testing.assert_array_equal(found["y"], [[[[np.inf, 0, 0, 0]]]])

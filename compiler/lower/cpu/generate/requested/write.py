@@ -19,7 +19,6 @@ from heterocc.compiler.lower.cpu.generate.requested.block_codes import write_blo
 from heterocc.compiler.lower.cpu.generate.requested.blocked_product import write_blocked_product
 from heterocc.compiler.lower.cpu.generate.requested.byte_range import write_byte_range
 from heterocc.compiler.lower.cpu.generate.requested.expert_product import write_expert_order, write_expert_product
-from heterocc.compiler.lower.cpu.generate.requested.grid_sample import write_grid_sample
 from heterocc.compiler.lower.cpu.generate.requested.overlap_add import write_overlap_add
 from heterocc.compiler.lower.cpu.generate.requested.request import Request
 from heterocc.compiler.lower.cpu.generate.requested.running import write_running
@@ -38,7 +37,6 @@ WRITERS: Mapping[str, Writer] = {
     "byte_range": write_byte_range,
     "expert_order": write_expert_order,
     "expert_product": write_expert_product,
-    "grid_sample": write_grid_sample,
     "index_of": write_index_of,
     "linear_attention": lambda request, given: write_linear_attention(
         request.options, request.shapes, request.isa, given

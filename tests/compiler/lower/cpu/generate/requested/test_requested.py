@@ -1,12 +1,11 @@
-"""Kernels that converters request: the first k, running sums, repetitions, samples of images; against float64.
+"""Kernels that converters request: the first k, running sums, repetitions; against float64.
 
 Arguments end at pages without access. All kernels of a test are one module, compiled for each vector width.
 """
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -164,70 +163,6 @@ def test_repetitions_of_short_rows_agree_in_every_type(cpu: str) -> None:
     for dtype in (np.int64, np.float64, np.int16, np.uint8, np.bool_):
         x = (np.arange(66) % 5).astype(dtype).reshape(2, 1, 33)
         made.add("Tile", [x], [np.tile(x, (2, 5, 2))], (2, 5, 2))
-    made.check(cpu)
-
-
-def sampled(x: np.ndarray, grid: np.ndarray, mode: str, padding: str, aligned: bool) -> np.ndarray:
-    """GridSample pixel by pixel, in float64."""
-    batch, channels, height, width = x.shape
-    result = np.zeros((batch, channels, *grid.shape[1:3]))
-
-    def pixel(n: int, row: int, column: int) -> np.ndarray | float:
-        places = []
-        for place, size in ((row, height), (column, width)):
-            if padding == "zeros" and not 0 <= place < size:
-                return 0.0
-            mirrored = [*range(size), *(range(size - 2, 0, -1) if aligned else range(size - 1, -1, -1))]
-            clamped = min(max(place, 0), size - 1)
-            places.append(mirrored[place % len(mirrored)] if padding == "reflection" else clamped)
-        return x[n, :, places[0], places[1]].astype(np.float64)
-
-    for n, i, j in np.ndindex(batch, *grid.shape[1:3]):
-        column, row = (
-            (g + 1) / 2 * (size - 1) if aligned else ((g + 1) * size - 1) / 2
-            for g, size in zip(grid[n, i, j].astype(np.float64), (width, height), strict=True)
-        )
-        if mode == "nearest":
-            result[n, :, i, j] = pixel(n, int(np.rint(row)), int(np.rint(column)))
-            continue
-        top, left = int(np.floor(row)), int(np.floor(column))
-        for down, right in itertools.product((0, 1), repeat=2):
-            weight = abs(1 - down - (row - top)) * abs(1 - right - (column - left))
-            result[n, :, i, j] += weight * pixel(n, top + down, left + right)
-    return result
-
-
-def check_samples(cpu: str, kinds: Iterable[tuple[str, str, int]]) -> None:
-    rng = np.random.default_rng(2)
-    made = Operators()
-    sizes = (((2, 5, 7, 9), (2, 4, 5, 2)), ((1, 3, 1, 4), (1, 1, 3, 2)), ((1, 9, 6, 1), (1, 17, 3, 2)))
-    for number, (mode, padding, aligned) in enumerate(kinds):
-        image, places = sizes[number % len(sizes)]
-        x = rng.standard_normal(image).astype(np.float32)
-        grid = (rng.standard_normal(places) * 1.4).astype(np.float32)
-        right = sampled(x, grid, mode, padding, bool(aligned)).astype(np.float32)
-        options = {"mode": mode, "padding_mode": padding, "align_corners": aligned}
-        made.add("GridSample", [x, grid], [right], error=1e-5, **options)
-    made.check(cpu)
-
-
-@pytest.mark.parametrize("cpu", runnable())
-def test_samples_of_images_agree(cpu: str) -> None:
-    check_samples(cpu, [("linear", "reflection", 1), ("nearest", "border", 0), ("linear", "zeros", 0)])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("cpu", runnable())
-def test_samples_of_images_agree_for_every_mode(cpu: str) -> None:
-    check_samples(cpu, itertools.product(("linear", "nearest"), ("zeros", "border", "reflection"), (0, 1)))
-
-
-@pytest.mark.parametrize("cpu", runnable()[-1:])
-def test_pixels_outside_the_image_count_nothing_even_beside_infinity_and_for_any_coordinate(cpu: str) -> None:
-    made = Operators()
-    x = np.full((1, 1, 2, 2), np.inf, np.float32)
-    grid = np.array([[[[-1, 0], [9, 9], [1e30, 0], [-np.inf, np.nan]]]], np.float32)
-    made.add("GridSample", [x, grid], [np.array([[[[np.inf, 0, 0, 0]]]], np.float32)], padding_mode="zeros")
     made.check(cpu)
 
 
