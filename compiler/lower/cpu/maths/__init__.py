@@ -3,6 +3,5 @@
 Results are within 2 units in the last place of float32; float64 uses the C library. Functions that need no more than
 float32 are those of all devices (`lower/kernels/functions`); here are those that compute in float64, or with
 instructions of AVX-512. `rules.py` has two passes: one before TVM's vectorizer, which marks the calls, and one after
-it, which replaces them for each function's target. `pipeline.py` adds them to TVM's passes, for CPU code only, and
-the pass of `remainders.py`, which keeps LLVM from an error.
+it, which replaces them for each function's target. `pipeline.py` adds them to TVM's passes, for CPU code only.
 """
