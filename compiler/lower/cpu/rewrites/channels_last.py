@@ -98,10 +98,10 @@ class _Writer:
             return None if any(p is None for p in parts) else relax.op.concat(parts, 3)
         if name == "relax.mean" and [int(a) % 4 for a in attrs.axis or ()] == [2, 3] and bool(attrs.keepdims):
             return relax.op.mean(self.last[value.args[0]], [1, 2], keepdims=True)
-        if name == "relax.nn.max_pool2d" and str(attrs.layout) == "NCHW":
+        if name in ("relax.nn.max_pool2d", "relax.nn.avg_pool2d") and str(attrs.layout) == "NCHW":
             sizes = (attrs.pool_size, attrs.strides, attrs.padding, attrs.dilation)
-            given = [[int(n) for n in s] for s in sizes]
-            return relax.op.nn.max_pool2d(self.last[value.args[0]], *given, bool(attrs.ceil_mode), layout="NHWC")
+            given = [*([int(n) for n in s] for s in sizes), bool(attrs.ceil_mode), bool(attrs.count_include_pad)]
+            return getattr(relax.op.nn, name[9:])(self.last[value.args[0]], *given, layout="NHWC")
         return None
 
     def _operand(self, expr: relax.Expr) -> relax.Expr | None:

@@ -49,14 +49,17 @@ def propose_planes(kernel: Kernel, isa: Isa) -> Iterator[Candidate]:
 class _Writer(PlaneWriter):
     """A generator of a depthwise convolution."""
 
+    most_written = 64
+
     def __init__(self, kernel: Kernel, conv: Convolution, isa: Isa) -> None:
         windows = Windows(conv.depth, conv.rows, conv.columns, (conv.deep, *conv.loops[2:]))
         super().__init__(kernel, conv.data, windows, isa, Tasks(conv.batch * conv.groups, conv.work))
         self.conv = conv
         if conv.taps > MOST_HELD:
             self.wide = WIDE_OF_MANY  # share the weights, which are loaded for each tile
-            if not self.is_long and typical(conv.columns.places) > self.lanes:  # one vector leaves room
-                self.tall = min(self.tall, isa.registers * 3 // 16)  # what is read for a tap takes registers, too
+            several = self.tall > 1 and typical(conv.columns.places) > self.lanes
+            if several and (conv.rows.stride > 1 or not isa.core.few_registers):
+                self.tall += 1  # there are registers, or rows of inputs add to few rows
 
     @property
     def cycles(self) -> float:
@@ -83,12 +86,13 @@ class _Writer(PlaneWriter):
             emit.put(held, emit.broadcast(weights[first + index(tap)], self.lanes), index(tap * self.lanes), self.lanes)
         return lambda tap: emit.vector(held, tap * index(self.lanes), self.lanes)
 
-    def add(self, tile: Tile, inputs: Sequence[Sequence[tirx.Expr]], meets: Meets, deep: tirx.Expr) -> None:
+    def add(self, tile: Tile, inputs: Sequence[Callable[[int], tirx.Expr]], meets: Meets, deep: tirx.Expr) -> None:
         """Add the products of a row of inputs with the weights of each row of taps."""
         taps, lanes = self.across.taps, self.lanes
         for tap in range(taps):
+            read = [values(tap) for values in inputs]  # only now: registers hold few
             for row, tap_row in meets:
                 factor = self.factors((deep * index(self.down.taps) + tap_row) * index(taps) + index(tap))
-                for total, values in zip(tile.sums, inputs, strict=True):
+                for total, values in zip(tile.sums, read, strict=True):
                     place = index(row * lanes)
-                    emit.put(total, emit.vector(total, place, lanes) + factor * values[tap], place, lanes)
+                    emit.put(total, emit.vector(total, place, lanes) + factor * values, place, lanes)

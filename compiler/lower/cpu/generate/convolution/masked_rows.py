@@ -127,8 +127,8 @@ class MaskedRows:
         together: Callable[[Sequence[tirx.Expr]], tirx.Expr],
         start: tirx.Expr,
         masks: Masks | None,
-    ) -> list[tirx.Expr]:
-        """What a vector of outputs reads of some rows of a plane, put together, at each tap.
+    ) -> Callable[[int], tirx.Expr]:
+        """What a vector of outputs reads of some rows of a plane, put together, at a tap: it is loaded when asked for.
 
         A load without a mask must be within the map.
         """
@@ -159,4 +159,4 @@ class MaskedRows:
             phase = (tap * columns.dilation - columns.before) % columns.stride
             return build.bind(every(parts, columns.stride, phase, lanes))
 
-        return [at(tap) for tap in range(columns.taps)]
+        return at

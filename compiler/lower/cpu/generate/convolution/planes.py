@@ -46,9 +46,6 @@ the time on a Zen 4. Of few taps tiles have one: with two, 3x3 took 0.95 to 1.14
 FEW_TAPS = 4
 """The taps of a signal up to which its row is read where it is."""
 
-MOST_WRITTEN = 100
-"""The limit on taps that are written out; of more, most rows are in a loop."""
-
 MOST_STRIDE = 8
 """The limit on strides along a row: a vector is made of so many."""
 
@@ -121,6 +118,9 @@ class PlaneWriter(ABC):
 
     packings: tuple[Panels, ...] = ()
 
+    most_written = 100
+    """The limit on taps that are written out; of more, most rows are in a loop."""
+
     rows_first = False
     """Whether rows of inputs are combined before the taps of each are told apart, where all are in the map."""
 
@@ -132,7 +132,7 @@ class PlaneWriter(ABC):
         rows, columns, deep = self.down, self.across, windows.loops[0] is not None
         self.tasks, self.along = tasks, kernel.axis([loop for loop in windows.loops[2:] if loop is not None])
         signal = is_number(rows.places) and rows.places == rows.taps == 1
-        self.is_long = rows.taps * columns.taps > MOST_WRITTEN and not deep
+        self.is_long = rows.taps * columns.taps > self.most_written and not deep
         self.copies = not deep and (self.is_long or (signal and columns.taps > FEW_TAPS) or not isa.reads_parts)
         # Each plane is of one task, and its tiles do not overlap.
         planes = typical(tasks.maps * self.depth.places)
@@ -158,7 +158,7 @@ class PlaneWriter(ABC):
         """Write what outputs of a map of inputs need, and give the place of each map of outputs of it."""
 
     @abstractmethod
-    def add(self, tile: Tile, inputs: Sequence[Sequence[tirx.Expr]], meets: Meets, deep: tirx.Expr) -> None:
+    def add(self, tile: Tile, inputs: Sequence[Callable[[int], tirx.Expr]], meets: Meets, deep: tirx.Expr) -> None:
         """Add a row of inputs, given for each vector at each tap, to the sums of the rows of outputs that it meets.
 
         `deep` is the tap in depth.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from math import prod
@@ -110,8 +110,10 @@ class _Writer(PlaneWriter):
 
     def kernel_of_task(self) -> Fold:
         """The kernel with tables of the divisors of means."""
+        if self.across.taps == 1 < self.down.taps:
+            return with_tables(self.fold, self.down.places, self.windows.taps, -2)
         whole = -(-self.across.places // self.lanes) * self.lanes
-        return with_tables(self.fold, whole, self.windows.taps)
+        return with_tables(self.fold, whole, self.windows.taps, -1)
 
     def each_plane(self, arguments: Arguments, number: tirx.Expr) -> Iterator[Place]:
         """The map of outputs of a map of inputs."""
@@ -123,10 +125,11 @@ class _Writer(PlaneWriter):
         first = self.fold.combine(self.padding, values[0]) if math.isinf(self.start) else values[0]
         return build.bind(reduce(self.fold.combine, values[1:], first))
 
-    def add(self, tile: Tile, inputs: Sequence[Sequence[tirx.Expr]], meets: Meets, deep: tirx.Expr) -> None:
+    def add(self, tile: Tile, inputs: Sequence[Callable[[int], tirx.Expr]], meets: Meets, deep: tirx.Expr) -> None:
         """Combine a row of inputs with the rows of outputs that it meets."""
         lanes, combine = self.lanes, self.fold.combine
-        for total, values in zip(tile.sums, inputs, strict=True):
+        for total, line in zip(tile.sums, inputs, strict=True):
+            values = [line(tap) for tap in range(self.across.taps)]
             taken = values if len(meets) == 1 else [self.joined(values)]
             for row, _ in meets:
                 place = index(row * lanes)
