@@ -274,7 +274,7 @@ class Bundle(Closing):
 
 def weight_label(manifest: Manifest, index: int) -> str:
     """The label of a weight in a message: the name by which a partition or variant uses it, else its number."""
-    for variant in manifest.variants:
+    for variant in manifest.all_variants:
         for part in variant.partitions:
             for param, name in zip(part.params, part.param_names, strict=False):
                 if param == index:

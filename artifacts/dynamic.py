@@ -26,7 +26,7 @@ def is_static(value: TensorSpec) -> bool:
 def is_dynamic(manifest: Manifest) -> bool:
     """Whether a manifest needs version 3: named dimensions, several shapes, compiled code with dynamic shapes or dtypes
     that numpy lacks."""
-    if manifest.goldens or any(v.bounds or v.conditions or v.shapes_of is not None for v in manifest.variants):
+    if manifest.goldens or any(v.bounds or v.conditions or v.shapes_of is not None for v in manifest.all_variants):
         return True
     if any(isinstance(d, str) for spec in _specs(manifest) for d in spec.shape or ()):
         return True
@@ -48,7 +48,7 @@ def check_dynamic(manifest: Manifest) -> str | None:
             )
         return None
     earlier: set[str] = set()
-    for variant in manifest.variants:
+    for variant in manifest.all_variants:
         where = f"variant {variant.name[:80]!r}"
         if variant.shapes_of is None:
             earlier.add(variant.name)
@@ -105,5 +105,5 @@ def input_shapes(variant: Variant) -> tuple[tuple[int | str | None, ...] | None,
 def _specs(manifest: Manifest) -> Iterator[TensorSpec]:
     yield from manifest.model.inputs
     yield from manifest.model.outputs
-    for variant in manifest.variants:
+    for variant in manifest.all_variants:
         yield from variant.values

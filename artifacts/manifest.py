@@ -13,7 +13,7 @@ from heterocc.artifacts.settings import Settings, settings_of
 
 FORMAT_NAME: Literal["heterocc-bundle"] = "heterocc-bundle"
 FORMAT_MAJOR = 7
-FORMAT_MINOR = 1
+FORMAT_MINOR = 2
 PLAIN = (1, 2)
 """The version of bundles without layouts and dynamic dimensions, which earlier readers can read, too."""
 ARRANGED = (2, 0)
@@ -32,6 +32,8 @@ ROOMY = (3, 1)
 """The version of bundles with dynamic dimensions in code for other devices, too."""
 COMPRESSED = {1: 4, 2: 2, 3: 2, 4: 1, 5: 1, 6: 1, 7: 1}
 """The minor version of bundles that say how the model's weights were compressed, by the major one."""
+REPLACING = {1: 5, 2: 3, 3: 3, 4: 2, 5: 2, 6: 2, 7: 2}
+"""The minor version of bundles with constants that the model lists as inputs, too, by the major one."""
 
 MANIFEST_NAME = "manifest.json"
 DIGEST_NAME = "manifest.sha256"
@@ -104,8 +106,9 @@ class ModelInfo(Record):
     """The source model: its file name without folder, SHA-256, opsets by domain, inputs and outputs in model order.
 
     `classes` are names of classes, by output: the output has their numbers, or a column for each of them. `defaults`
-    are the members with the values of inputs that a run may leave out, by input. With `compressed` the SHA-256 is
-    that of the file's SHA-256 in hexadecimal, the form and the nodes that it leaves out.
+    are the members with the values of inputs that a run may leave out, by input. `held` are initializers that the
+    model lists as inputs, too, and that are constants of the variants. With `compressed` the SHA-256 is that of the
+    file's SHA-256 in hexadecimal, the form and the nodes that it leaves out.
     """
 
     name: str
@@ -115,6 +118,7 @@ class ModelInfo(Record):
     outputs: tuple[TensorSpec, ...]
     classes: dict[Name, tuple[str | int, ...]] = {}
     defaults: dict[Name, MemberName] = {}
+    held: tuple[Name, ...] = ()
     compressed: Compressed | None = None
 
 
@@ -348,6 +352,19 @@ class Golden(Record):
     snr: Annotated[float, Limit(ge=0)] | None = None
 
 
+class Replacing(Record):
+    """How a run is computed that replaces initializers which the variants have as constants (`ModelInfo.held`).
+
+    `inputs` are these initializers. `variant` runs the model with them behind the
+    model's own inputs. `defaults` are their values, by name: the number of a weight (of unsigned integers of the same
+    size for a dtype that numpy lacks), or for texts a member.
+    """
+
+    inputs: Annotated[tuple[TensorSpec, ...], Limit(min_length=1)]
+    defaults: dict[Name, Index | MemberName]
+    variant: Variant
+
+
 class Manifest(Record):
     """The whole manifest; `variants` in order of preference.
 
@@ -366,6 +383,7 @@ class Manifest(Record):
     golden: Golden | None = None
     goldens: Annotated[tuple[Golden, ...], Limit(max_length=64)] = ()
     faults: Annotated[tuple[FaultVariable, ...], Limit(max_length=16)] = ()
+    replacing: Replacing | None = None
 
     def __repr__(self) -> str:
         return f"<Manifest of '{self.model.name}': variants {', '.join(variant.name for variant in self.variants)}>"
@@ -381,6 +399,11 @@ class Manifest(Record):
         """One variant for each choice of devices, without those for further shapes."""
         return tuple(variant for variant in self.variants if variant.shapes_of is None)
 
+    @property
+    def all_variants(self) -> tuple[Variant, ...]:
+        """The variants, and the one for runs that replace initializers."""
+        return self.variants if self.replacing is None else (*self.variants, self.replacing.variant)
+
     def with_shapes(self, choice: Variant) -> tuple[Variant, ...]:
         """A variant, and those for further shapes of inputs on the same choice of devices."""
         return (choice, *(variant for variant in self.variants if variant.shapes_of == choice.name))
@@ -393,13 +416,15 @@ class Manifest(Record):
     def to_bytes(self) -> bytes:
         """The JSON of the member `manifest.json`. Fields of later versions are left out if they are empty."""
         data = self.model_dump(mode="json")
-        _leave_out(data, "faults", "goldens")
-        _leave_out(data["model"], "classes", "defaults", "compressed")
-        specs = [*data["model"]["inputs"], *data["model"]["outputs"]]
-        for spec in (*specs, *(value for variant in data["variants"] for value in variant["values"])):
+        _leave_out(data, "faults", "goldens", "replacing")
+        _leave_out(data["model"], "classes", "defaults", "held", "compressed")
+        replacing = data.get("replacing", {"inputs": []})
+        variants = [*data["variants"], *([replacing["variant"]] if "variant" in replacing else [])]
+        specs = [*data["model"]["inputs"], *data["model"]["outputs"], *replacing["inputs"]]
+        for spec in (*specs, *(value for variant in variants for value in variant["values"])):
             if spec["elements"] is None:
                 del spec["elements"]
-        for variant in data["variants"]:
+        for variant in variants:
             for bounds in variant["bounds"].values():
                 if bounds["step"] == 1:
                     del bounds["step"]

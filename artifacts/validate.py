@@ -113,6 +113,7 @@ def check_manifest(manifest: Manifest, members: Mapping[str, int]) -> None:
     files = {m.name for m in manifest.members} - {manifest.weights_member}
     for variant in manifest.variants:
         _check_variant(manifest, variant, files)
+    _check_replacing(manifest, files)
     _check_golden(manifest, files)
     _check_defaults(manifest, files)
     problem = check_dynamic(manifest)
@@ -162,7 +163,32 @@ def _check_weights(manifest: Manifest, size: int) -> None:
             end, owner = weight.offset + weight.nbytes, weight
 
 
-def _check_variant(manifest: Manifest, variant: Variant, files: set[str]) -> None:
+def _check_replacing(manifest: Manifest, files: set[str]) -> None:
+    replacing = manifest.replacing
+    if replacing is None:
+        return
+    where = "the variant for other values"
+    names = [spec.name for spec in replacing.inputs]
+    _check_values(replacing.inputs, f"of the inputs of {where}")
+    _unique_names((*(spec.name for spec in manifest.model.inputs), *names), f"inputs of {where}")
+    _unique_names((variant.name for variant in manifest.all_variants), "variants")
+    if tuple(names) != manifest.model.held:
+        _fail(f"the inputs of {where} are not the model's constants that a run may replace")
+    if set(replacing.defaults) != set(names):
+        _fail(f"the defaults of {where} are not those of its inputs")
+    for default in replacing.defaults.values():
+        if isinstance(default, int):
+            _in_range((default,), len(manifest.weights), f"defaults of {where}")
+        elif default not in files:
+            _fail(f"default member {default!r} is not in the bundle")
+    variant = replacing.variant
+    _check_variant(manifest, variant, files, replacing.inputs)
+    if variant.shapes_of is not None or any(part.kind != "onnx" for part in variant.partitions):
+        _fail(f"{where} is not for ONNX Runtime alone")
+
+
+def _check_variant(manifest: Manifest, variant: Variant, files: set[str], further: Sequence[TensorSpec] = ()) -> None:
+    """`further` are inputs of the variant behind those of the model."""
     where = f"variant {variant.name[:80]!r}"
     if variant.plan not in files:
         _fail(f"the plan of {where} is not a member: {variant.plan!r}")
@@ -174,7 +200,7 @@ def _check_variant(manifest: Manifest, variant: Variant, files: set[str]) -> Non
     _check_values(variant.values, f"of {where}")
     _in_range(variant.inputs, len(variant.values), f"inputs of {where}")
     _in_range(variant.outputs, len(variant.values), f"outputs of {where}")
-    _same_specs(manifest.model.inputs, variant, variant.inputs, f"inputs of {where}")
+    _same_specs((*manifest.model.inputs, *further), variant, variant.inputs, f"inputs of {where}")
     _same_specs(manifest.model.outputs, variant, variant.outputs, f"outputs of {where}")
     _check_rooms(variant, where)
     ready: set[int] = set()

@@ -35,6 +35,7 @@ from heterocc.artifacts.manifest import (
     DYNAMIC,
     MANIFEST_NAME,
     PLAIN,
+    REPLACING,
     RESERVED_NAMES,
     ROOMY,
     SIGNATURE_NAME,
@@ -46,6 +47,7 @@ from heterocc.artifacts.manifest import (
     Member,
     ModelInfo,
     Producer,
+    Replacing,
     Variant,
     Version,
     Weight,
@@ -182,6 +184,7 @@ class BundleWriter:
         golden: Golden | None = None,
         goldens: tuple[Golden, ...] = (),
         faults: tuple[str, ...] = (),
+        replacing: Replacing | None = None,
         key: SigningKey | None = None,
     ) -> Manifest:
         """Write members and manifest, check every reference as a reader does, and move the file to its path.
@@ -210,6 +213,7 @@ class BundleWriter:
             golden=golden,
             goldens=goldens,
             faults=faults,
+            replacing=replacing,
         )
         manifest = manifest.model_copy(update={"version": _version(manifest)})
         check_manifest(manifest, {entry.name: entry.size for entry in entries})
@@ -247,13 +251,15 @@ class BundleWriter:
 def _version(manifest: Manifest) -> Version:
     """The first version that has what the manifest uses."""
     found = _version_of_code(manifest)
+    if manifest.model.held:
+        return Version(major=found.major, minor=REPLACING[found.major])
     return found if manifest.model.compressed is None else Version(major=found.major, minor=COMPRESSED[found.major])
 
 
 def _version_of_code(manifest: Manifest) -> Version:
     """The first version that has what the manifest uses beside the form of compressed weights."""
     layouts = [x for variant in manifest.variants for part in variant.partitions for x in part.layouts.values()]
-    if any(variant.conditions for variant in manifest.variants):
+    if any(variant.conditions for variant in manifest.all_variants):
         return Version(major=CONDITIONED[0], minor=CONDITIONED[1])
     if any(part.sequences for variant in manifest.variants for part in variant.partitions):
         return Version(major=CONTAINED[0], minor=CONTAINED[1])

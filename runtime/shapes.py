@@ -33,11 +33,10 @@ class Ready:
     conditions: Conditions | None
 
     @classmethod
-    def of(cls, bundle: Bundle, variant: Variant, pool: ContextPool) -> Ready:
-        """A variant with the contexts that were loaded for it."""
-        inputs, outputs = (
-            [t.name for t in side] for side in (bundle.manifest.model.inputs, bundle.manifest.model.outputs)
-        )
+    def of(cls, bundle: Bundle, variant: Variant, pool: ContextPool, names: Sequence[str] | None = None) -> Ready:
+        """A variant with the contexts that were loaded for it; `names` are those of its inputs, if not the model's."""
+        model = bundle.manifest.model
+        inputs, outputs = names or [t.name for t in model.inputs], [t.name for t in model.outputs]
         runs = Runs(bundle, variant, inputs, outputs)
         conditions = Conditions(variant, inputs, bundle.path) if variant.conditions else None
         return cls(variant, pool, runs, named(variant, variant.outputs, outputs), conditions)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from heterocc.artifacts import manifest as m
+from heterocc.artifacts.dtypes import is_narrow
 from heterocc.artifacts.errors import InternalError, InvalidGraphError
 from heterocc.artifacts.signing.keys import SigningKey
 from heterocc.artifacts.text.names import file_name
@@ -97,6 +98,7 @@ def pack(
     variants: Sequence[VariantParts],
     *,
     goldens: Sequence[GoldenVectors] = (),
+    replacing: VariantParts | None = None,
     texts: Mapping[str, str] | None = None,
     progress: Progress | None = None,
     key: SigningKey | None = None,
@@ -105,6 +107,7 @@ def pack(
     into: Draft | None = None,
 ) -> m.Manifest:
     """Write the bundle; `texts` are further members such as `.dot` graphs. `progress` counts `weights_of(variants)`.
+    `replacing` is the variant in which initializers that are constants of the others are inputs.
     With `key` the bundle is signed. `durable`, `draft` and `into` are as for BundleWriter.
 
     The same input gives the same bytes. Raises OutputFileError (HC111) if the file cannot be written.
@@ -117,15 +120,17 @@ def pack(
     )
     with BundleWriter(path, durable=durable, draft=draft, into=into) as writer:
         codes: dict[tuple[str, int, str], str] = {}
-        every = [piece.lowered for parts in variants for piece in parts.pieces]
+        added = () if replacing is None else (replacing,)
+        every = [piece.lowered for parts in (*variants, *added) for piece in parts.pieces]
         plain = dict(zip(every, plain_weights(every, model.digests), strict=True))
         records = tuple(
             _variant(writer, parts.model or model, parts, codes, plain, progress or Progress()) for parts in variants
         )
+        others = None if replacing is None else _replacing(writer, model, replacing, codes, plain)
         for name, text in sorted((texts or {}).items()):
             writer.add_member(name, text)
         stored = tuple(_golden(writer, model, golden, number) for number, golden in enumerate(goldens))
-        kinds = {piece.lowered.kind for parts in variants for piece in parts.pieces}
+        kinds = {lowered.kind for lowered in every}
         return writer.finish(
             producer=m.Producer(
                 heterocc=__version__,
@@ -143,14 +148,42 @@ def pack(
                     model.sources[name]: writer.add_array(f"defaults/{number}.npy", array)
                     for number, (name, array) in enumerate(sorted(model.defaults.items()))
                 },
+                held=model.held,
                 compressed=_compressed(model),
             ),
             variants=records,
             golden=stored[0] if stored else None,
             goldens=stored[1:],
             faults=honoured(),
+            replacing=others,
             key=key,
         )
+
+
+def _replacing(
+    writer: BundleWriter,
+    model: ImportedModel,
+    parts: VariantParts,
+    codes: dict[tuple[str, int, str], str],
+    plain: Mapping[LoweredPartition, Stored],
+) -> m.Replacing:
+    """The variant for runs that replace initializers which are constants of the others, with their values."""
+    own = parts.model or model
+    held = {own.sources[name]: name for name in own.graph.inputs if own.sources[name] in model.held}
+    ordered = [name for name in own.graph.inputs if name not in held.values()]
+    first = {own.sources[name]: name for name in ordered}
+    inputs = (*(first[model.sources[name]] for name in model.graph.inputs), *(held[name] for name in model.held))
+    variant = _variant(writer, own, replace(parts, inputs=inputs, choice=None), codes, plain, Progress())
+    specs = _specs(own, [held[name] for name in model.held], sequences=False)
+    defaults: dict[str, int | str] = {}
+    for number, (source, name) in enumerate(held.items()):
+        array = own.defaults[name]
+        if array.dtype == object:
+            defaults[source] = writer.add_array(f"defaults/held{number}.npy", array)
+        else:
+            stored = array.view(f"u{array.itemsize}") if is_narrow(array) else array
+            defaults[source] = writer.add_weight(stored)
+    return m.Replacing(inputs=specs, defaults=defaults, variant=variant)
 
 
 def _compressed(model: ImportedModel) -> m.Compressed | None:

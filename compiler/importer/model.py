@@ -45,7 +45,8 @@ class ImportedModel:
     which memory of GPUs is planned; without them GPUs run no node with a dynamic dimension. `contents` are the
     integers that nodes compute from shapes, if `at` fixed all sizes. `classes` are the names of classes that
     outputs have numbers of, or columns for, by the model's own names.
-    `defaults` are the values of inputs that a run may leave out. `apart` are named dimensions whose size 1 needs code
+    `defaults` are the values of inputs that a run may leave out, `held` the model's own names of initializers that are
+    constants here, though it lists them as inputs, too. `apart` are named dimensions whose size 1 needs code
     of its own, because a result has another rank. `assumes` says that sizes were excluded with which ONNX Runtime might
     run the model; `ones` are dimensions whose size 1, which a node would broadcast, is one of these.
     `modules` are the paths of the modules that nodes are from, by their original names, if the exporter says so.
@@ -69,6 +70,7 @@ class ImportedModel:
     classes: Mapping[str, tuple[str | int, ...]] = field(default_factory=dict)
     contents: Mapping[str, Contents] = field(default_factory=dict)
     defaults: Mapping[str, np.ndarray] = field(default_factory=dict)
+    held: tuple[str, ...] = ()
     apart: tuple[str, ...] = ()
     assumes: bool = False
     ones: tuple[str, ...] = ()

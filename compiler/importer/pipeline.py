@@ -86,6 +86,7 @@ def import_model(
     keep_dims: bool = False,
     only_numbers: bool = False,
     assume: bool = False,
+    replacing: bool = False,
 ) -> ImportedModel:
     """Read, check and normalise an ONNX model: a path, a ModelProto, or the bytes of one.
 
@@ -95,13 +96,22 @@ def import_model(
     With `only_numbers`, for devices that have no others, outputs that are names of classes, or maps from these, become
     numbers, with the names in the result's `classes`, and settings of a larger model that are inputs, too, may stay
     constant. With `assume` sizes of dynamic dimensions with which nodes cannot run are excluded, such as those that are
-    not multiples of 32, so that shapes are known for all others.
+    not multiples of 32, so that shapes are known for all others. With `replacing` every initializer that a run may
+    replace is an input.
 
     Raises an InputError (HC1xx) for any error in the model, its external data or the shapes.
     """
     source = as_source(model, base_dir)
     try:
-        return _import(source, shapes or {}, dims or {}, keep_dims=keep_dims, only_numbers=only_numbers, assume=assume)
+        return _import(
+            source,
+            shapes or {},
+            dims or {},
+            keep_dims=keep_dims,
+            only_numbers=only_numbers,
+            assume=assume,
+            replacing=replacing,
+        )
     except MemoryError as error:
         raise InputError(
             "the model needs more memory than is available",
@@ -118,9 +128,10 @@ def _import(
     keep_dims: bool,
     only_numbers: bool,
     assume: bool,
+    replacing: bool,
 ) -> ImportedModel:
     path = source.path
-    draft, digest = read_model(source, beside_last_resort=not only_numbers)
+    draft, digest = read_model(source, beside_last_resort=not only_numbers, replacing=replacing)
     if source.weights is not None:
         digest = compress_weights(draft, source.weights, digest)
     given = GivenModel.of(draft)
@@ -363,6 +374,7 @@ def _finish(draft: Draft, stem: str, digest: Callable[[], str], given: GivenMode
         loose=loose,
         symbols=draft.symbols,
         defaults=MappingProxyType(draft.defaults),
+        held=draft.held,
         apart=draft.apart,
         assumes=draft.assumes,
         ones=draft.ones,

@@ -35,7 +35,14 @@ from heterocc.compiler.pipeline.variants import one_for_each_code
 from heterocc.compiler.placement.affinity_file import write_affinity_file
 from heterocc.compiler.placement.machine import build_machine
 from heterocc.compiler.placement.run_passes import require_placed
-from heterocc.compiler.sizes.requests import ShapeRequest, apart, request_for_rest, require_different, shape_requests
+from heterocc.compiler.sizes.requests import (
+    ShapeRequest,
+    apart,
+    request_for_replacing,
+    request_for_rest,
+    require_different,
+    shape_requests,
+)
 from heterocc.compiler.support.query import QueryResult
 from heterocc.passes.base import MEASURED
 from heterocc.passes.plan import Plan
@@ -197,7 +204,7 @@ def _compile(request: Request, sizes: Sequence[ShapeRequest], draft: Draft) -> C
             write_dumps(done.built, options.dump_dir, done.spec.name)
     if options.stop_after == "lower":
         return _report(checked, reports)
-    packed = write_bundle(checked, draft)
+    packed = write_bundle(checked, draft, _replacing(imported))
     return replace(_report(checked, reports), output=packed.path, size=packed.size, variants=packed.variants)
 
 
@@ -283,6 +290,23 @@ def _with_rest(checked: list[Checked]) -> list[Checked]:
     with _leaving_out(rest, split.reporter):
         return [*checked, check(expect(place(query(import_at(split.request, rest))), None))]
     return [each.for_all_sizes() if each is split else each for each in checked]
+
+
+def _replacing(imported: Sequence[Imported]) -> Checked | None:
+    """What runs the model with other values of initializers that the code has as constants; None if there are none.
+
+    It is for the sizes of the general variant.
+    """
+    general = next((each for each in imported if each.shapes.is_general), imported[0])
+    if not general.holds_initializers:
+        return None
+    try:
+        return check(expect(place(query(import_at(general.request, request_for_replacing(general.shapes)))), None))
+    except (PassError, InternalError):
+        raise
+    except HeteroccError as error:
+        general.reporter.note(f"no run replaces initializers after all: {error.message}")
+        return None
 
 
 def _without_excluding(checked: list[Checked]) -> list[Checked]:

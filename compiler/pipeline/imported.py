@@ -80,6 +80,11 @@ class Imported:
         """Whether sizes are excluded with which ONNX Runtime, which is in every list, might run the model."""
         return self.model.assumes and all(any(d.last_resort for d in spec.devices) for spec in self.specs)
 
+    @property
+    def holds_initializers(self) -> bool:
+        """Whether the code has initializers as constants that a run in ONNX Runtime, which is listed, may replace."""
+        return bool(self.model.held) and all(any(d.last_resort for d in spec.devices) for spec in self.specs)
+
     def takes(self, path: Path) -> bool:
         """Whether the inputs in a file have these sizes."""
         shapes = npz_shapes(path)
@@ -134,7 +139,8 @@ def import_at(request: Request, shapes: ShapeRequest) -> Imported:
     specs, passed_over = variant_specs(lists, model.graph.nodes, request.affinity)
     if shapes.is_rest:
         specs, passed_over = tuple(map(last_resort_of, specs)), ()
-    for note in (*model.notes, *notes, *untargeted, *unpaired, *passed_over):
+    said = (*model.notes, *notes, *untargeted, *unpaired, *passed_over)
+    for note in () if shapes.replaces else said:  # those of the variants for the same sizes
         if note != ORT_IS_LAST:
             reporter.note(note)
     for text in (*(note for note in notes if note == ORT_IS_LAST), *left_out(devices)):

@@ -31,8 +31,11 @@ class Packed:
     variants: tuple[str, ...]
 
 
-def write_bundle(all_sizes: Sequence[Checked], draft: Draft) -> Packed:
-    """Write the bundle of the variants for all sizes, of which the first are the main ones."""
+def write_bundle(all_sizes: Sequence[Checked], draft: Draft, replacing: Checked | None = None) -> Packed:
+    """Write the bundle of the variants for all sizes, of which the first are the main ones.
+
+    The first variant of `replacing` is for runs that replace initializers.
+    """
     first, options = all_sizes[0], all_sizes[0].request.options
     variants = in_order([checked.variants for checked in all_sizes])
     owner = {id(variant): checked for checked in all_sizes for variant in checked.variants}
@@ -48,7 +51,18 @@ def write_bundle(all_sizes: Sequence[Checked], draft: Draft) -> Packed:
         vectors = [checked.golden([p for p in parts if p.model is checked.model]) for checked in shown]
         goldens = [found for found in vectors if found is not None]
         key = options.sign if isinstance(options.sign, SigningKey) else None
-        pack(target, first.model, parts, goldens=goldens, texts=texts, progress=progress, key=key, draft=draft)
+        others = None if replacing is None else _parts(replacing, replacing.variants[0])
+        pack(
+            target,
+            first.model,
+            parts,
+            goldens=goldens,
+            replacing=others,
+            texts=texts,
+            progress=progress,
+            key=key,
+            draft=draft,
+        )
     return Packed(target, target.stat().st_size, tuple(variant.spec.name for variant in variants))
 
 
@@ -62,6 +76,8 @@ def _parts(checked: Checked, variant: BuiltVariant) -> VariantParts:
     spec, shapes = variant.spec, checked.shapes
     rest = shapes.is_rest and spec.name == shapes.named(spec.choice or "")
     about = [f"for sizes that variant {spec.choice} excludes"] if rest else []
+    if shapes.replaces:
+        about = ["for runs that replace initializers"]
     parts = variant.parts(checked.model, [*about, *checked.unseen])
     return replace(parts, record=write_record(recorded(checked, variant)))
 

@@ -38,7 +38,8 @@ class ShapeRequest:
     not fixed stay dynamic; otherwise they are an error. `is_further` marks those after the first, `is_general` the last
     of those that the user asked for, and `is_open` one for all sizes that no other fixes. One that `is_optional` is
     left out, with a note, if it cannot be compiled; `is_rest` marks the one for sizes that are excluded from the code
-    of the general one, which ONNX Runtime takes.
+    of the general one, which ONNX Runtime takes. One that `replaces` is for runs that replace initializers, which
+    ONNX Runtime takes, too.
     """
 
     shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
@@ -51,6 +52,7 @@ class ShapeRequest:
     is_open: bool = False
     is_optional: bool = False
     is_rest: bool = False
+    replaces: bool = False
 
     @property
     def at(self) -> str:
@@ -150,6 +152,7 @@ def model_at(source: ModelSource, request: ShapeRequest, lists: Sequence[DeviceR
         keep_dims=request.keep_dims,
         only_numbers=only_numbers(lists),
         assume=excludes_sizes(request, lists),
+        replacing=request.replaces,
     )
     return with_samples_in_bounds(model, request.bounds)
 
@@ -158,6 +161,11 @@ def request_for_rest(request: ShapeRequest) -> ShapeRequest:
     """A further request for the sizes that the import of this one excludes (`ImportedModel.assumes`)."""
     further = replace(request, is_further=True, is_general=False)
     return replace(further, label="other sizes", is_open=False, is_optional=True, is_rest=True)
+
+
+def request_for_replacing(request: ShapeRequest) -> ShapeRequest:
+    """A further request for runs that replace initializers which are constants of the code (`ImportedModel.held`)."""
+    return replace(request_for_rest(request), label="other values", replaces=True)
 
 
 def apart(request: ShapeRequest, model: ImportedModel, lists: Sequence[DeviceRequest]) -> list[ShapeRequest]:

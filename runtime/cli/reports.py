@@ -129,6 +129,10 @@ def print_bundle(bundle: Bundle, *, plan: bool, members: bool, kernels: bool) ->
             sizes = _sizes(manifest, place) if label == "input" else ""
             optional = " (may be left out)" if label == "input" and spec.name in manifest.model.defaults else ""
             print_line(f"{label:<9} {spec.name}: {spec_text(spec)}{sizes}{optional}")
+    if manifest.replacing is not None:
+        names = [spec.name for spec in manifest.replacing.inputs]
+        shown = ", ".join(names[:_MOST_CLASSES]) + (", …" if len(names) > _MOST_CLASSES else "")
+        print_line(f"constants that a run may replace, in ONNX Runtime: {shown}")
     for name, classes in manifest.model.classes.items():
         shown = ", ".join(map(str, classes[:_MOST_CLASSES])) + (", …" if len(classes) > _MOST_CLASSES else "")
         print_line(f"classes   {name}: {shown}")

@@ -14,6 +14,7 @@ from heterocc.runtime.execute.cuda_streams import device_keeper
 from heterocc.runtime.execute.loaded_code import close_unloaded
 from heterocc.runtime.feeds import Array, Feed, FeedCheck, InputCheck, TensorInfo, check_out, nearest
 from heterocc.runtime.loading.empty import EmptyResults
+from heterocc.runtime.loading.replacing import ReplacingRuns
 from heterocc.runtime.select.opening import Opened
 from heterocc.runtime.select.select import labels
 from heterocc.runtime.shapes import Ready, ShapeVariants, named
@@ -60,7 +61,9 @@ class Loaded:
         self._names = tuple(t.name for t in model.outputs)
         self._every = range(len(self._names))
         self._name = self._names[0] if len(self._names) == 1 else None
-        self._check = FeedCheck(self.inputs, bundle.path, _defaults(bundle, self.inputs))
+        defaults = _defaults(bundle, self.inputs)
+        self._check = FeedCheck(self.inputs, bundle.path, defaults)
+        self._replacing = ReplacingRuns(bundle, defaults, profile=profile) if model.held else None
         self._shapes: ShapeVariants | None = None
         if len(self.variants) > 1:
             self._shapes = ShapeVariants(bundle, first, self.inputs, profile=profile)
@@ -194,6 +197,8 @@ class Loaded:
 
     def fitting(self, feed: Feed) -> tuple[Ready, list[Any]]:
         """The variant for the shapes of a feed, and the checked inputs. Raises FeedError and the errors of `alive`."""
+        if self._replacing is not None and self._replacing.takes(feed):
+            return self._replacing.fitting(feed, self.alive())
         arrays = self._check(feed)
         return self._fitting(arrays), arrays
 
@@ -214,6 +219,7 @@ class Loaded:
         if first is None:
             return
         every = (first,) if self._shapes is None else self._shapes.close()
+        every += () if self._replacing is None else self._replacing.close()
         here = self._generation == forks.generation or (_portable(every) and not forks.interrupted())
         if not here:
             return
@@ -241,7 +247,8 @@ class Loaded:
         return found
 
     def _ready(self, first: Ready) -> tuple[Ready, ...]:
-        return (first,) if self._shapes is None else self._shapes.ready
+        every = (first,) if self._shapes is None else self._shapes.ready
+        return every if self._replacing is None else (*every, *self._replacing.ready)
 
     def _go_on_in_child(self, first: Ready) -> None:
         forks.check_interrupted(self._bundle.path)

@@ -44,7 +44,7 @@ def _main(path: str, digest: str) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
     found: dict[str, str] = {}
     with open_bundle(path, expect_digest=digest) as bundle:
-        for variant in bundle.manifest.variants:
+        for variant in bundle.manifest.all_variants:
             for part in (p for p in variant.partitions if p.kind == "onnx"):
                 weights = {
                     name: (bundle.weights_view(index), bundle.manifest.weights[index].dtype)

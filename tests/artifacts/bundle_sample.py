@@ -19,6 +19,7 @@ from heterocc.artifacts.manifest import (
     Partition,
     Producer,
     Range,
+    Replacing,
     TensorSpec,
     Variant,
 )
@@ -62,6 +63,7 @@ def write_sample(
     contained: bool = False,
     conditioned: bool = False,
     compressed: Compressed | None = None,
+    replacing: bool = False,
 ) -> Manifest:
     """Write the sample: three partitions in the first variant, one in the second.
 
@@ -69,7 +71,7 @@ def write_sample(
     if `dynamic`, a multiple of `step`, and with `rooms` a fourth one, too, whose GPU reads the input. The second
     variant reads a weight of float16 as float32 if `widened`, and ends with a partition that reads a sequence of the
     first if `contained`. The third variant needs a condition of the batch if `conditioned`. `compressed` is the form of
-    the model's weights.
+    the model's weights. If `replacing`, runs may replace the first weight and a text.
     """
     with BundleWriter(path) as writer:
         index = [writer.add_weight(array) for array in weights()]
@@ -175,6 +177,22 @@ def write_sample(
                 "shapes_of": "hetero",
             }
         )
+        held = (spec("w", 3, 4), spec("names", 2, dtype="string"))
+        others = None
+        if replacing:
+            part = hetero.partitions[2].model_copy(update={"name": "p0", "device": 0, "inputs": (0, 2, 3)})
+            part = part.model_copy(update={"outputs": (1,)})
+            variant = only_cpu.model_copy(
+                update={
+                    "name": "hetero@other values",
+                    "devices": (Device(name="ORT", backend="ort"),),
+                    "values": (values[0], values[3], *held),
+                    "inputs": (0, 2, 3),
+                    "partitions": (part,),
+                }
+            )
+            names = writer.add_array("defaults/held1.npy", np.array(["a", "b"]))
+            others = Replacing(inputs=held, defaults={"w": index[0], "names": names}, variant=variant)
         golden = Golden(seed=1, inputs={"x": "golden/in0.npy"}, outputs={"y": "golden/out0.npy"}, rtol=1e-4, atol=1e-5)
         ends = [spec("x", "batch", 4), spec("y", "batch", 3)] if dynamic else [spec("x", 1, 4), spec("y", 1, 3)]
         return writer.finish(
@@ -185,10 +203,12 @@ def write_sample(
                 opsets={"": 17},
                 inputs=(ends[0],),
                 outputs=(ends[1],),
+                held=tuple(value.name for value in held) if replacing else (),
                 compressed=compressed,
             ),
             variants=(hetero, only_cpu, *([batch] if dynamic else []), *([on_gpu] if rooms else [])),
             golden=golden,
             goldens=(golden,) if dynamic else (),
             faults=faults,
+            replacing=others,
         )

@@ -350,6 +350,8 @@ def test_a_bundle_has_the_bytes_of_the_current_version(tmp_path: Path) -> None:
     form = Compressed(form="int4:block=32", keep=("head",))
     write_sample(tmp_path / "m.hcb", faults=faults, step=8, conditioned=True, compressed=form, **every)
     assert (tmp_path / "m.hcb").read_bytes() == (GOLDEN / "bundle-7.1.hcb").read_bytes()
+    write_sample(tmp_path / "m.hcb", faults=faults, step=8, conditioned=True, compressed=form, replacing=True, **every)
+    assert (tmp_path / "m.hcb").read_bytes() == (GOLDEN / "bundle-7.2.hcb").read_bytes()
 
 
 def test_a_bundle_without_simulated_failures_has_no_field_for_them(tmp_path: Path) -> None:

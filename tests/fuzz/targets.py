@@ -92,7 +92,7 @@ def _sample() -> Mapping[str, bytes]:
 
 def _sample_bytes() -> bytes:
     path = _folder() / "sample.hcb"
-    write_sample(path)
+    write_sample(path, replacing=True)
     return path.read_bytes()
 
 

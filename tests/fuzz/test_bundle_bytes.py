@@ -30,7 +30,7 @@ def content(path: Path) -> Content:
 @pytest.fixture(scope="module")
 def sample(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("fuzz") / "m.hcb"
-    write_sample(path)
+    write_sample(path, replacing=True)
     return path
 
 

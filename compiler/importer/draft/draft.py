@@ -55,10 +55,11 @@ class Draft:
     `notes` are sentences for the user about unexpected steps of the import. `settled` are fingerprints of
     bodies that need no further simplification, `visited` the names of nodes whose bodies were simplified before.
     `budget` limits the computation of constants. `lent` are the constants of a body that belong to an outer graph.
-    `symbols` are the model's named dimensions; None if all sizes are fixed. `defaults` are the values of inputs that a
-    run may leave out. `apart` are named dimensions that have code of its own for the size 1. `assumes` says that sizes
-    were excluded with which ONNX Runtime might run the model, `ones` are named dimensions whose size 1 is one of these.
-    `modules` are the paths of the modules of nodes, by the names of nodes in the user's model, if its exporter says so.
+    `symbols` are the model's named dimensions; None if all sizes are fixed. `held` are the model's names of
+    initializers that are constants here, though it lists them as inputs, too. `defaults` are the values of inputs that
+    a run may leave out. `apart` are named dimensions that have code of its own for the size 1. `assumes` says that
+    sizes were excluded with which ONNX Runtime might run the model, `ones` are named dimensions whose size 1 is one of
+    these. `modules` are the paths of the modules of nodes, by the names in the user's model, if its exporter says so.
     `inferred` is what inference found last, `asked` what the nodes need with these values and symbols.
     """
 
@@ -73,6 +74,7 @@ class Draft:
     lent: frozenset[str] = frozenset()
     symbols: Symbols | None = None
     defaults: dict[str, np.ndarray] = field(default_factory=dict)
+    held: tuple[str, ...] = ()
     apart: tuple[str, ...] = ()
     assumes: bool = False
     ones: tuple[str, ...] = ()

@@ -36,10 +36,13 @@ MOST_ENDS = 30_000
 """The most inputs and outputs of a model. A bundle has a member for each, with a number to try it with."""
 
 
-def read_model(source: ModelSource, *, beside_last_resort: bool = True) -> tuple[Draft, Callable[[], str]]:
+def read_model(
+    source: ModelSource, *, beside_last_resort: bool = True, replacing: bool = False
+) -> tuple[Draft, Callable[[], str]]:
     """The model as a draft, and a function that waits for the SHA-256 of its file and external data in hex.
 
-    `beside_last_resort` says whether a device that runs all nodes is listed.
+    `beside_last_resort` says whether a device that runs all nodes is listed. With `replacing` all initializers that a
+    run may replace are inputs.
 
     Raises:
         FileMissingError: the file does not exist or cannot be read.
@@ -63,7 +66,7 @@ def read_model(source: ModelSource, *, beside_last_resort: bool = True) -> tuple
     draft = Draft(model, {})
     _take_constants(draft, external, where)
     if replaceable:
-        draft.defaults = take_defaults(draft, beside_last_resort=beside_last_resort)
+        take_defaults(draft, beside_last_resort=beside_last_resort, replacing=replacing)
     keep(draft.graph.input, lambda i: i.name not in draft.weights)
     _drop_repeated_outputs(draft)
     sort_nodes(draft.graph, where)

@@ -92,7 +92,8 @@ class Proposals:
         """`draft` has the requested shapes; later changes of it have no effect."""
         self._proto = draft.to_proto()
         del self._proto.graph.value_info[:]
-        self._weights = dict(draft.weights)
+        # A default may be the shape or the axes of a node: a drawn one would fit no size.
+        self._weights = {**draft.defaults, **draft.weights}
         copy = Draft(self._proto, self._weights)
         self._dynamic = [i for i in copy.graph.input if i.type.HasField("tensor_type") and not value_of(i).is_static]
         self._hints = _weights_near(copy, self._dynamic)[:_MOST_HINTS]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
@@ -77,6 +78,7 @@ def test_weights_of_an_exporter_that_lists_all_stay_constants_with_a_note(monkey
     imported = import_model(all_listed)
     assert len(imported.graph.inputs) == 1
     assert any(note.startswith("'w' and 1 other stay constant") for note in imported.notes)
+    assert imported.held == ("w", "b")
     one_listed = listing(model(GEMM, [value("x", [4, 8])], [value("y")], WEIGHTS, ir_version=8), "w")
     assert len(import_model(one_listed).graph.inputs) == 2
 
@@ -164,6 +166,70 @@ def test_settings_among_many_nodes_may_be_replaced_beside_onnx_runtime(tmp_path:
         ):
             (right,) = reference_session(proto).run(["y"], {"x": X, **given})
             np.testing.assert_allclose(session.run({"x": X, **given})["y"], right, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("dims", [[4, 8], ["n", 8]], ids=["fixed", "dynamic"])
+def test_constants_of_a_model_that_lists_most_are_replaced_in_onnx_runtime(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dims: list[int | str]
+) -> None:
+    monkeypatch.setattr(defaults, "MOST_BYTES", 64)
+    constants = {**WEIGHTS, "shape": np.array([0, -1])}
+    nodes = [node("Gemm", "x w b", "g"), node("Reshape", "g shape", "y")]
+    proto = listing(model(nodes, [value("x", dims)], [value("y", None)], constants, ir_version=8), *constants)
+    report = compile_model(proto, tmp_path / "m.hcb", devices="CPU,ORT", measure=False)
+    assert not report.warnings and any("is computed by ONNX Runtime" in note for note in report.notes)
+    given = {"w": noise(8, 3, seed=5), "b": noise(3, seed=6), "shape": np.array([3, -1])}
+    with load(tmp_path / "m.hcb", profile=True) as session:
+        assert [info.name for info in session.inputs] == ["x"]
+        for names in ((), ("w",), ("b", "shape"), ()):
+            feed = {"x": X, **{name: given[name] for name in names}}
+            (right,) = reference_session(proto).run(None, feed)
+            np.testing.assert_allclose(session.run(feed)["y"], right, rtol=1e-4, atol=1e-5)
+            np.testing.assert_allclose(session.run(["y"], feed)[0], right, rtol=1e-4, atol=1e-5)
+        with pytest.raises(FeedError, match="'w' must have shape"):
+            session.run({"x": X, "w": noise(3, 3)})
+        with pytest.raises(FeedError, match="input 'x' is missing"):
+            session.run({"w": given["w"]})
+        with pytest.raises(FeedError, match="the model has no input 'v'"):
+            session.run({"x": X, "v": given["w"]})
+    shown = CliRunner().invoke(app, ["inspect", str(tmp_path / "m.hcb")]).stdout
+    assert "constants that a run may replace, in ONNX Runtime: w, b, shape" in shown
+
+
+@pytest.mark.parametrize(
+    ("default", "given", "nodes"),
+    [
+        (np.array(["a", "b", "c"], object), np.array(["d", "e", "f"]), [node("Gather", "k i", "y")]),
+        (
+            np.array([1, 2, 3], ml_dtypes.bfloat16),
+            np.array([4, 5, 6], ml_dtypes.bfloat16),
+            [node("Cast", "k", "f", to=1), node("Gather", "f i", "y")],
+        ),
+    ],
+    ids=["texts", "bfloat16"],
+)
+def test_texts_and_dtypes_that_numpy_lacks_are_replaced_in_onnx_runtime(
+    tmp_path: Path, default: np.ndarray, given: np.ndarray, nodes: list[onnx.NodeProto]
+) -> None:
+    kind = onnx.TensorProto.STRING if default.dtype == object else onnx.TensorProto.FLOAT
+    ends = [value("i", [2], onnx.TensorProto.INT64)], [value("y", [2], kind)]
+    compile_model(listing(model(nodes, *ends, {"k": default}, opset=21, ir_version=10), "k"), tmp_path / "m.hcb")
+    with load(tmp_path / "m.hcb") as session:
+        for feed, k in (({}, default), ({"k": given}, given), ({"k": default}, default), ({}, default)):
+            assert session.run({"i": np.array([2, 0]), **feed})["y"].tolist() == [k[2], k[0]]
+
+
+def test_without_onnx_runtime_the_error_says_that_a_constant_is_not_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(defaults, "MOST_BYTES", 64)
+    proto = listing(model(GEMM, [value("x", [4, 8])], [value("y")], WEIGHTS, ir_version=8), "w", "b")
+    compile_model(proto, tmp_path / "m.hcb", devices="CPU", measure=False)
+    with load(tmp_path / "m.hcb") as session:
+        assert session.run({"x": X})["y"].shape == (4, 3)
+        with pytest.raises(FeedError, match="'w' is a constant of the bundle") as caught:
+            session.run({"x": X, "w": WEIGHTS["w"]})
+    assert "devices='CPU,ORT'" in str(caught.value)
 
 
 def test_a_default_of_another_shape_than_the_input_is_an_error_of_the_bundle(tmp_path: Path) -> None:
