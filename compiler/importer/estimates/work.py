@@ -16,7 +16,8 @@ from heterocc.passes.graph import DTYPE_BYTES, Node, Value
 
 MAX_GROWTH_BYTES = 1 << 25
 """The limit in bytes on constants at any one time, in addition to twice the model's size: 32 MiB, as a small model must
-not make a large bundle. Nodes that would exceed it are computed at run time."""
+not make a large bundle. Nodes that would exceed it are computed at run time. A lowering has as much again for what it
+computes from weights."""
 
 MAX_WORK = 1 << 33
 """The limit in bytes on reads and writes of all computations of constants: some seconds on one core."""

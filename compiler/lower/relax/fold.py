@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import operator
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -10,6 +12,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
+from heterocc.compiler.importer.estimates.work import FLOPS_PER_BYTE, Budget, Cost
 from heterocc.compiler.lower.straight import (
     bindings_of,
     constant,
@@ -22,9 +25,6 @@ from heterocc.compiler.lower.straight import (
 
 FOLD_BYTES = 4096
 """A folded value may have this many bytes, or twice as many as its operands. So broadcasts are not stored."""
-
-MOST_BYTES = 1 << 25
-"""A folded value has at most this many bytes, beside twice those of all weights: a value may be joined with itself."""
 
 EMBED_BYTES = 64
 """Folded values up to this size become constants of the function, larger ones parameters."""
@@ -62,6 +62,11 @@ _BINARY: Mapping[str, Callable[[Any, Any], Any]] = {
 }
 """Operators on floating-point numbers for which numpy and compiled code give the same bits."""
 
+_VIEWS = frozenset({"relax.reshape", "relax.expand_dims", "relax.squeeze"})
+_MATMUL = "relax.matmul"
+_STEEP = ("relax.einsum", "relax.nn.conv", "relax.nn.attention", "relax.nn.avg_pool", "relax.nn.max_pool")
+"""Operators each of whose elements may be computed from all of what they read."""
+
 _SELECTION = "relax.where"
 """Takes each number from one of two arrays."""
 
@@ -70,17 +75,21 @@ def fold_weights(mod: tvm.IRModule, arrays: Mapping[str, np.ndarray]) -> tuple[t
     """Fold bindings that depend only on parameters and constants; return the module and its parameters in order.
 
     The last parameters of `main` are those of `arrays`, by name. Simple operators are computed by numpy (a reshaped
-    weight shares memory with the original), others by TVM on this machine, all at once.
+    weight shares memory with the original), others by TVM on this machine, all at once. What the import's budget for
+    a model of these weights does not allow is left to the run: a value may be joined with itself, again and again.
     """
     main = mod["main"]
     known: dict[relax.Var, np.ndarray | None] = {p: arrays[p.name] for p in main.params if p.name in arrays}
     folded: list[relax.VarBinding] = []
-    most = MOST_BYTES + 2 * sum(array.nbytes for array in arrays.values())
+    parameters = set(known)
+    memory = _Memory(main, arrays)
     for binding in bindings_of(main):
-        if _foldable(binding, known) and _nbytes(binding.value) <= most:
+        if _foldable(binding, known) and memory.take(binding):
             folded.append(binding)
             with np.errstate(all="ignore"):  # infinities and NaN without warnings, as in compiled code
                 known[binding.var] = _evaluate(binding.value, known)
+            for var in memory.free(binding, is_computed=known[binding.var] is not None) - parameters:
+                del known[var]
     gone = {b.var for b in folded}
     outputs = outputs_of(main)
     kept = [b for b in bindings_of(main) if b.var not in gone]
@@ -111,6 +120,47 @@ def fold_weights(mod: tvm.IRModule, arrays: Mapping[str, np.ndarray]) -> tuple[t
     return mod, {p.name: every[p.name] for p in params if p.name in every}
 
 
+class _Memory:
+    """The bytes of folded values at any one time, and of what they read, within the import's budget."""
+
+    def __init__(self, main: relax.Function, arrays: Mapping[str, np.ndarray]) -> None:
+        self._budget = Budget.for_weights(arrays)
+        # Weights in a type of twice the size are no growth that a limit is for.
+        self._budget.free(sum(array.nbytes for array in arrays.values()))
+        read = [v for b in bindings_of(main) for v in vars_of(b.value)]
+        self._readers = Counter([*read, *(v for o in outputs_of(main) for v in vars_of(o))])
+        self._bytes = {p: arrays[p.name].nbytes for p in main.params if p.name in arrays}
+        self._base: dict[relax.Var, relax.Var] = {}
+        self._held: set[relax.Var] = set()
+
+    def take(self, binding: relax.VarBinding) -> bool:
+        """Whether a value may be folded; its bytes are deducted then."""
+        call, read = binding.value, dict.fromkeys(vars_of(binding.value))
+        source = next(iter(read)) if call.op.name in _VIEWS and read else None
+        growth = _nbytes(call) if source is None else 0
+        work = 0 if source is not None else growth + sum(map(_nbytes, read)) + _multiplications(call) // FLOPS_PER_BYTE
+        if not self._budget.take(Cost(growth, work)):
+            return False
+        self._bytes[binding.var] = growth
+        self._base[binding.var] = binding.var if source is None else self._base.get(source, source)
+        if source is not None:
+            self._readers[self._base[binding.var]] += self._readers[binding.var]
+        return True
+
+    def free(self, binding: relax.VarBinding, *, is_computed: bool) -> set[relax.Var]:
+        """Give back the bytes of values that a folded one has read last; return those that nothing needs any more.
+
+        What is computed later, with all others, needs what it reads until then.
+        """
+        read = vars_of(binding.value)
+        bases = [self._base.get(var, var) for var in read]
+        self._readers.subtract(bases)
+        self._held.update(() if is_computed else (*read, *bases))
+        done = {base for base in bases if not self._readers[base]}
+        self._budget.free(sum(self._bytes.get(base, 0) for base in done))
+        return {v for var, base in zip(read, bases, strict=True) if base in done for v in (var, base)} - self._held
+
+
 def _foldable(binding: relax.VarBinding, known: Mapping[relax.Var, np.ndarray | None]) -> bool:
     call = binding.value
     if not isinstance(call, relax.Call) or not isinstance(call.op, tvm.ir.Op):
@@ -122,6 +172,17 @@ def _foldable(binding: relax.VarBinding, known: Mapping[relax.Var, np.ndarray | 
     given = [f for a in call.args for f in (a.fields if isinstance(a, relax.Tuple) else [a])]
     read = sum(_nbytes(a) for a in given if isinstance(a.ty, relax.TensorType))
     return _nbytes(call) <= max(FOLD_BYTES, 2 * read)
+
+
+def _multiplications(call: relax.Call) -> int:
+    """The most multiplications of a call beside those that its bytes bound."""
+    read = [a for a in call.args if isinstance(a.ty, relax.TensorType)]
+    terms = 0
+    if call.op.name == _MATMUL:
+        terms = _shape(read[0])[-1]
+    elif call.op.name.startswith(_STEEP):
+        terms = max((math.prod(_shape(a)) for a in read), default=0)
+    return terms * math.prod(_shape(call))
 
 
 def _evaluate(call: relax.Call, known: Mapping[relax.Var, np.ndarray | None]) -> np.ndarray | None:
