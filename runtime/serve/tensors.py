@@ -48,6 +48,9 @@ _MOST_DIMENSIONS = 32
 _PART = 1 << 9
 """Elements of a part of a JSON list."""
 
+_JOINED = 1 << 16
+"""Bytes of JSON, at least, that are one part of an answer: the event loop handles each part by itself."""
+
 _TEXT_OBJECT = 80
 """Bytes of a short Python string and the pointer to it, at most."""
 
@@ -191,11 +194,17 @@ def to_json(name: str, array: Array) -> Iterator[bytes]:
         raise RequestError(f"output '{name}' has infinities or NaN, which JSON lacks", hint="request binary data")
     flat = array.reshape(-1)
     step = 1 if array.dtype.kind in "OUST" else _PART  # a text has any size
+    joined: list[bytes] = []
+    size = 0
     for start in range(0, max(flat.size, 1), step):
         part = [t.decode(errors="replace") if isinstance(t, bytes) else t for t in flat[start : start + step].tolist()]
         text = json.dumps(part, separators=(",", ":"))
-        yield f"{',' if start else '['}{text[1:-1]}".encode()
-    yield b"]"
+        joined.append(f"{',' if start else '['}{text[1:-1]}".encode())
+        size += len(joined[-1])
+        if size >= _JOINED:
+            yield b"".join(joined)
+            joined, size = [], 0
+    yield b"".join([*joined, b"]"])
 
 
 def _check_count(name: str, count: int, shape: Sequence[int]) -> None:

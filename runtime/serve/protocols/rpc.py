@@ -119,7 +119,7 @@ class _Rpc:
             holding.give_back(holding.size)
             holding.add(len(reply))
             seconds = service.options.client_seconds + len(reply) / RATE
-            await asyncio.wait_for(context.write(reply), seconds)
+            await asyncio.wait_for(self._receiver.send(context, reply), seconds)
 
     async def _run(self, call: Call, request: Request, context: Context) -> bytes:
         served, most = call.served, message_limit(self._service.options)
