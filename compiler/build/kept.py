@@ -134,6 +134,7 @@ def _key(job: PartitionJob, digests: Mapping[str, str]) -> str:
         "planned": sorted((name, found.min, found.max) for name, found in model.planned.items()),
         "values": _values(job),
         "symbols": symbol_facts(model),
+        "caches": model.caches,
         "weights": sorted(digests.items()),
         "tuned": job.tuning is not None,
     }

@@ -1,16 +1,29 @@
-"""Compression of a float model's weights before its compile: which products, what they lose, and what is saved."""
+"""What a compile stores in fewer bits than its float model: weights, and keys and values; what is lost and saved."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any
+
+import onnx
 
 from heterocc.artifacts.errors import Hint, InputError, UsageError
 from heterocc.compiler.api.progress import Reporter
 from heterocc.compiler.checking.as_given import CannotRunError
 from heterocc.compiler.checking.vectors import find_vectors
-from heterocc.compiler.checking.weight_cost import MOST_LOST, OutputError, ProductCost, output_errors, product_costs
+from heterocc.compiler.checking.weight_cost import (
+    MOST_LOST,
+    OutputError,
+    ProductCost,
+    cache_errors,
+    output_errors,
+    product_costs,
+)
+from heterocc.compiler.devices.config import config_texts
+from heterocc.compiler.devices.properties import cache_type
+from heterocc.compiler.importer.caches import store_caches
 from heterocc.compiler.importer.compressed import large_products
 from heterocc.compiler.importer.given import GivenModel
 from heterocc.compiler.importer.model import ImportedModel
@@ -47,13 +60,8 @@ class Compression:
         """Sentences without a full stop."""
         before, after = self.sizes
         what = f"weights of {count(len(self.products), 'product')} in {self.form}"
-        worst = sorted(self.errors, key=lambda e: e.snr)
         lines = [f"{what}: {human_bytes(before)} become {human_bytes(after)}"]
-        if worst:
-            more = f", and {count(len(worst) - _SHOWN, 'output')} with less" if len(worst) > _SHOWN else ""
-            lines.append(f"largest errors by {self.form}: {', '.join(e.text() for e in worst[:_SHOWN])}{more}")
-        if self.unknown is not None:
-            lines.append(f"the errors by {self.form} are not known: {self.unknown}")
+        lines += _errors(self.form, self.errors, self.unknown)
         lines += [
             f"the weight of '{p.product.node}' stays as it is: {p.lost:.0%} of the product would be lost"
             for p in self.excluded
@@ -73,6 +81,14 @@ class Compression:
             "outputs": [e.to_json() for e in self.errors],
             "unknown": self.unknown,
         }
+
+
+def _errors(cause: str, errors: Sequence[OutputError], unknown: str | None) -> list[str]:
+    """Sentences without a full stop; `unknown` is the reason why the errors are not known."""
+    worst = sorted(errors, key=lambda e: e.snr)
+    more = f", and {count(len(worst) - _SHOWN, 'output')} with less" if len(worst) > _SHOWN else ""
+    lines = [f"largest errors by {cause}: {', '.join(e.text() for e in worst[:_SHOWN])}{more}"] if worst else []
+    return lines if unknown is None else [*lines, f"the errors by {cause} are not known: {unknown}"]
 
 
 def with_weights(
@@ -102,6 +118,33 @@ def with_weights(
     if not done.products:
         reporter.warn(f"no weight is compressed in {form}: the model has no large product with a constant in float32")
     return replace(source, weights=form.keeping(frozenset(p.product.node for p in done.excluded))), done
+
+
+def with_caches(source: ModelSource, options: CompileOptions, reporter: Reporter) -> ModelSource:
+    """The source with keys and values of the type that the property `kv_precision` asks for; what it costs is noted."""
+    dtype = cache_type((*config_texts(options.config), *options.properties))
+    if dtype is None:
+        return source
+    request = next(iter(shape_requests(options)))
+    with reporter.stage("storing keys and values in 16 bits"), request.naming():
+        model = model_at(source, request, options.lists)
+        assert model.given is not None
+        stored = onnx.ModelProto()
+        stored.CopyFrom(model.given.proto)
+        caches = store_caches(stored, dtype)
+        if not caches:
+            reporter.warn(f"no keys and values become {dtype}: the model has none in float32 that it takes and returns")
+            return source
+        reporter.note(f"{count(len(caches), 'input')} of keys and values, and the outputs that lengthen them, {dtype}")
+        inputs, unknown = _inputs(model, model.given, options)
+        errors: tuple[OutputError, ...] = ()
+        try:
+            errors = () if inputs is None else cache_errors(model.given, stored, caches, inputs)
+        except CannotRunError as error:
+            unknown = str(error)
+    for note in _errors(f"keys and values in {dtype}", errors, unknown):
+        reporter.note(note)
+    return replace(source, caches=dtype)
 
 
 def _keeping(form: WeightForm, given: GivenModel, options: CompileOptions) -> tuple[WeightForm, tuple[str, ...]]:

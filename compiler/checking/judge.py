@@ -195,11 +195,19 @@ def overflows(reference: Any) -> bool:
 
 
 def coarse_values(model: ImportedModel) -> frozenset[str]:
-    """The values that depend on one that a node of the graph quantises or rounds to 16 bits."""
-    values = model.graph.values
+    """The values that depend on one that a node of the graph quantises or rounds to 16 bits.
+
+    So do results of attention whose keys and values the compile stores in 16 bits: it reads rows as they are stored.
+    """
+    values, nodes = model.graph.values, model.graph.nodes
+    casts = [n for n in nodes if of_type(n.op_type).casts] if model.caches else []
+    stored = {v for n in casts if _any_half(values[v].dtype for v in n.outputs) for v in n.inputs}
     found: set[str] = set()
-    for node in model.graph.nodes:
-        rounds = of_type(node.op_type).quantised == "rounds"
+    for node in nodes:
+        operator = of_node(model.protos[node.name])
+        rounds = operator.quantised == "rounds"
+        if operator.caches or operator.joins == "inputs" or operator.control == "branches":
+            rounds |= _meets(node.outputs, stored)
         if rounds or _any_half(values[v].dtype for v in node.outputs) or _meets(node.inputs, found):
             found.update(node.outputs)
     return frozenset(found)

@@ -1,4 +1,4 @@
-"""The cost of compressed weights: what each product and each output of the model loses, in ONNX Runtime."""
+"""The cost of numbers in fewer bits: what each product and each output of the model loses, in ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+from onnx import helper
 
 from heterocc.compiler.checking.as_given import CannotRunError, run_given
 from heterocc.compiler.importer.compressed import LargeProduct, compress, compressed, large_products, weight_of
@@ -104,6 +105,20 @@ def output_errors(given: GivenModel, form: WeightForm, inputs: Mapping[str, Any]
     compress(proto, weights, form)
     found = run_given(GivenModel(proto, weights, given.names), names, inputs)
     return errors_between(exact, found)
+
+
+def cache_errors(
+    given: GivenModel, stored: onnx.ModelProto, caches: Mapping[str, str], inputs: Mapping[str, Any]
+) -> tuple[OutputError, ...]:
+    """The errors of the outputs of `stored`, the nodes of `given` with `caches` in 16 bits, other than the caches.
+
+    `caches` are outputs by inputs, as `store_caches` has them. Raises CannotRunError as `output_errors` does.
+    """
+    names = [o.name for o in given.proto.graph.output if o.name not in caches.values()]
+    types = {i.name: helper.tensor_dtype_to_np_dtype(i.type.tensor_type.elem_type) for i in stored.graph.input}
+    rounded = {name: array.astype(types[name]) if name in caches else array for name, array in inputs.items()}
+    exact = run_given(given, names, inputs)
+    return errors_between(exact, run_given(GivenModel(stored, given.weights, given.names), names, rounded))
 
 
 def errors_by_weights(

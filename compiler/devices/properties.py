@@ -42,6 +42,26 @@ def _precision(text: str) -> str:
     raise ValueError("it must be f32, f16 or bf16")
 
 
+KV_PRECISION = "kv_precision"
+
+
+def _kv_precision(text: str) -> str:
+    if text in ("i8", "int8", "u8", "uint8"):
+        raise ValueError(
+            "it must be f32, f16 or bf16; 8 bits need scales, which are inputs of an exporter's GroupQueryAttention"
+        )
+    return _precision(text)
+
+
+def cache_type(properties: Iterable[str]) -> str | None:
+    """The type of 16 bits that the last `kv_precision` asks for; None for float32, or a text that has no meaning."""
+    asked = [value for _, name, value in parse_properties(properties) if name == KV_PRECISION]
+    try:
+        return {"f16": "float16", "bf16": "bfloat16"}.get(_kv_precision(asked[-1])) if asked else None
+    except ValueError:  # which is an error where devices are resolved
+        return None
+
+
 def _no_precision(device: TargetDevice, value: str) -> str | None:
     if value == "f32":
         return None
@@ -89,6 +109,13 @@ PROPERTIES: tuple[Property, ...] = (
         "precision of weights and of values between kernels: f32, f16; bf16 (CPU): of the factors of products",
         _precision,
         refuse=_no_precision,
+    ),
+    Property(
+        KV_PRECISION,
+        _CPU,
+        "type of keys and values in float32 that the model takes and returns, for all devices: f32, f16, bf16",
+        _kv_precision,
+        runtime=False,
     ),
     Property("threads", frozenset({"cpu", "ort"}), "number of threads", _threads),
     Property("profile", frozenset({"cpu", "opencl", "vulkan", "cuda", "ort"}), "time every kernel: on, off", _switch),

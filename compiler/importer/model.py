@@ -20,7 +20,7 @@ from heterocc.compiler.importer.given import GivenModel
 from heterocc.compiler.importer.symbols.requirements import requirements_at
 from heterocc.compiler.importer.symbols.symbols import Symbols
 from heterocc.compiler.importer.weight_form import WeightForm
-from heterocc.compiler.operators.table import of_node
+from heterocc.compiler.operators.table import of_node, of_type
 from heterocc.compiler.symbolic.comparisons import least_size
 from heterocc.compiler.symbolic.given import Contents, Limit
 from heterocc.compiler.symbolic.postfix import postfix
@@ -51,7 +51,8 @@ class ImportedModel:
     run the model; `ones` are dimensions whose size 1, which a node would broadcast, is one of these.
     `modules` are the paths of the modules that nodes are from, by their original names, if the exporter says so.
     `digests` has the digests of `weights` that were computed. `given` is the model before the import. `steps` are the
-    names of the import's steps that changed it, in order. `compressed` is the form that its weights were compressed to.
+    names of the import's steps that changed it, in order. `compressed` is the form that its weights were compressed to,
+    `caches` the type of 16 bits of keys and values that the model given has in float32.
     """
 
     name: str
@@ -79,6 +80,7 @@ class ImportedModel:
     given: GivenModel | None = field(default=None, compare=False, repr=False)
     steps: tuple[str, ...] = field(default=(), compare=False, repr=False)
     compressed: WeightForm | None = None
+    caches: str | None = None
 
     def __repr__(self) -> str:
         """One short line; the fields hold all weights."""
@@ -245,13 +247,18 @@ class ImportedModel:
 
     @cached_property
     def may_be_empty(self) -> frozenset[str]:
-        """The named dimensions of which a size of 0 leaves no result empty: the length of past keys, say."""
+        """The named dimensions of which a size of 0 leaves no result empty: the length of past keys, say.
+
+        An input whose type is changed first counts as that input.
+        """
         if self.symbols is None:
             return frozenset()
         values = self.graph.values
-        found = self.symbols.may_be_empty(d for n in self.graph.nodes for o in n.outputs for d in values[o].shape or ())
-        nodes = self.proto.graph.node if found else ()
-        return self.symbols.empty | found - {n for proto in nodes for n in (*self._picked(proto), *self._needed(proto))}
+        inputs = frozenset(self.graph.inputs)
+        nodes = [n for n in self.graph.nodes if not (of_type(n.op_type).casts and n.inputs[0] in inputs)]
+        found = self.symbols.may_be_empty(d for n in nodes for o in n.outputs for d in values[o].shape or ())
+        readers = self.proto.graph.node if found else ()
+        return self.symbols.empty | found - {n for node in readers for n in (*self._picked(node), *self._needed(node))}
 
     def _needed(self, node: onnx.NodeProto) -> Iterator[str]:
         """The names of dimensions that a node needs to be at least 1, such as the number of all keys."""

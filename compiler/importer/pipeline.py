@@ -15,6 +15,7 @@ import onnx
 from heterocc.artifacts.dtypes import container
 from heterocc.artifacts.errors import DynamicShapeError, HeteroccError, InputError, InvalidGraphError
 from heterocc.compiler.api.keywords import checked_keywords
+from heterocc.compiler.importer.caches import narrow_caches
 from heterocc.compiler.importer.compressed import compress_weights
 from heterocc.compiler.importer.draft.draft import (
     INLINE_BYTES,
@@ -134,6 +135,8 @@ def _import(
     draft, digest = read_model(source, beside_last_resort=not only_numbers, replacing=replacing)
     if source.weights is not None:
         digest = compress_weights(draft, source.weights, digest)
+    if source.caches is not None:
+        digest = narrow_caches(draft, source.caches, digest)
     given = GivenModel.of(draft)
     classes = name_classes(draft) if only_numbers else {}
     if classes:
@@ -162,6 +165,7 @@ def _import(
             dimensions=MappingProxyType(names),
             classes=MappingProxyType(classes),
             compressed=source.weights,
+            caches=source.caches,
         )
     except HeteroccError as error:
         if unfixed and not isinstance(error, DynamicShapeError):

@@ -243,6 +243,8 @@ class Operator:
     """Whether its result is a sequence, its first input, with one more tensor."""
     joins: Literal["", "inputs", "sequence"] = ""
     """What it writes one after another along an axis: its inputs, or the tensors of a sequence."""
+    caches: Mapping[int, int] = field(default_factory=dict)
+    """The place of the past keys or values, by that of the output that has them and the new ones."""
     alone: bool = False
     """Whether its result is its input if it has only one, which may be empty: exporters write such for past keys."""
     keeps_order: bool = False

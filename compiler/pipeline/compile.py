@@ -19,7 +19,7 @@ from heterocc.compiler.api.progress import Reporter
 from heterocc.compiler.build.ahead import LoweringAhead
 from heterocc.compiler.build.build import write_dumps
 from heterocc.compiler.checking.ahead import VectorsAhead
-from heterocc.compiler.checking.compressing import with_weights
+from heterocc.compiler.checking.compressing import with_caches, with_weights
 from heterocc.compiler.importer.reading.source import AnyModel, ModelSource, as_source
 from heterocc.compiler.options import CompileOptions, Options, named_options, with_overrides
 from heterocc.compiler.pipeline.checked import Checked, check
@@ -86,6 +86,7 @@ def compile_model(
     ):
         show = reporter or Reporter()
         source, compression = with_weights(source, options, show)
+        source = with_caches(source, options, show)
         sizes = shape_requests(options)
         request = Request(
             source=source,
@@ -118,6 +119,7 @@ def partition_model(
     with reading(files_of(source, options)):
         show = reporter or Reporter()
         source, compression = with_weights(source, options, show)
+        source = with_caches(source, options, show)
         placed = place_main(source, options, show, path)
         plan = placed.placed[0].plan
         write_report(placed, plan)

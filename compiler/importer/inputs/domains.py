@@ -59,9 +59,10 @@ class Exactly:
 
 @dataclass(frozen=True, slots=True)
 class Mask:
-    """Ones, then zeros, along the last axis: the first element is always 1."""
+    """Ones, then zeros, along the last axis: the first element is always 1, and so is this share of them."""
 
     reason: str
+    least: float = 0.5
 
 
 Domain = Interval | Integers | Choices | Exactly | Mask
@@ -97,6 +98,7 @@ class Domains:
             )
         self._shapes.update((name, v.numbers) for name, v in (given or {}).items() if v.numbers is not None)
         self._inline = constants_within(proto.graph)
+        self._decodes = any(of_node(node).caches for node in proto.graph.node)
         for node in proto.graph.node:
             first_places: dict[str, int] = {}
             for place, name in enumerate(node.input):
@@ -233,7 +235,8 @@ class Domains:
         if compared:
             return Choices(tuple(compared), "the model compares it with these")
         if value.dtype not in ("uint8", "int8") and value.shape and _MASK.search(source):
-            return Mask("its name says that it is a mask")
+            # The ones of a decoder are those of past tokens and of new ones; with few only these would be attended to.
+            return Mask("its name says that it is a mask", least=0.9 if self._decodes else 0.5)
         return None
 
     def _bound(self, node: onnx.NodeProto, place: int) -> tuple[int, int] | None:
@@ -294,9 +297,9 @@ def draw(domain: Domain, shape: tuple[int, ...], dtype: str, rng: np.random.Gene
     return _DRAW[type(domain)](domain, shape, rng).astype(dtype)
 
 
-def _draw_mask(_domain: Mask, shape: tuple[int, ...], rng: np.random.Generator) -> Array:
+def _draw_mask(domain: Mask, shape: tuple[int, ...], rng: np.random.Generator) -> Array:
     length = shape[-1]
-    kept = rng.integers(length // 2 + 1, length + 1, (*shape[:-1], 1)) if length > 1 else length
+    kept = rng.integers(int(length * domain.least) + 1, length + 1, (*shape[:-1], 1)) if length > 1 else length
     return np.broadcast_to(np.arange(length), shape) < kept
 
 

@@ -25,13 +25,15 @@ class ModelSource:
 
     `path` is its file. If `data` has its bytes, `path` is only its name and the folder of its external data; without a
     folder (`placed` is false) external data is not allowed. `weights` is the form of its weights, if
-    they are compressed.
+    they are compressed, `caches` the type of 16 bits of its keys and values, if it has them in float32 and they are
+    stored in another.
     """
 
     path: Path
     data: bytes | None = None
     placed: bool = True
     weights: WeightForm | None = None
+    caches: str | None = None
 
     def default_output(self) -> Path:
         """The bundle's default path: the model's name, in the current directory. Raises UsageError if it has none."""

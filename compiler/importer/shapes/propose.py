@@ -23,7 +23,7 @@ from heterocc.compiler.importer.onnx_tools.propagation import MAX_LISTED, listed
 from heterocc.compiler.importer.onnx_tools.safe import safe_model
 from heterocc.compiler.importer.shapes.expressions import size_of, word_for
 from heterocc.passes.graph import Value
-from heterocc.runtime.execute.narrow import to_ort
+from heterocc.runtime.execute.narrow import dtype_of, ort_value
 from heterocc.runtime.execute.ort_session import onnxruntime_package, open_session, session_options
 
 SECONDS = 6.0
@@ -325,6 +325,8 @@ def _runner(
         return None
     large = {i.name: weights[i.name] for i in session.get_inputs() if i.name in weights}
     values = [value_of(i) for i in proto.graph.input if i.name not in weights]
+    outputs = [o.name for o in session.get_outputs()]
+    narrow = any(dtype_of(o.type) is not None for o in session.get_outputs())  # numpy has no arrays for these
 
     def run(shapes: Shapes, seconds: float) -> bool:
         inputs = {v.name: Value(v.name, v.dtype, tuple(shapes.get(v.name, v.shape or ()))) for v in values}
@@ -332,7 +334,6 @@ def _runner(
             return False
         try:
             feed: Mapping[str, Any] = {**draw_inputs(proto, inputs, weights, 0), **large}
-            feed = {name: to_ort(a, a.dtype.name) if is_narrow(a) else a for name, a in feed.items()}
         except HeteroccError:
             return False
         limit = onnxruntime_package().RunOptions()
@@ -340,7 +341,10 @@ def _runner(
         timer = threading.Timer(max(seconds, 0.1), setattr, (limit, "terminate", True))
         timer.start()
         try:
-            session.run(None, feed, limit)
+            if narrow or any(is_narrow(a) for a in feed.values()):
+                session.run_with_ort_values(outputs, {name: ort_value(a) for name, a in feed.items()}, limit)
+            else:
+                session.run(outputs, feed, limit)
         except Exception as error:  # this shape does not fit, or it took too long
             pass_foreign(error)
             return False

@@ -222,8 +222,13 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM h
             dtype, producer = self.widened.dtype(name), self.job.model.graph.producer.get(name)
             assert dtype is not None
             self.bb.node = producer or self.bb.node
-            self._nodes[name] = narrow(self.bb, self.wide[name], dtype)
-            self.values.setdefault(self._nodes[name].name, []).append(name)
+            self._narrow(name, self.wide[name], dtype)
+        return self._nodes[name]
+
+    def _narrow(self, name: str, value: relax.Expr, dtype: str) -> relax.Expr:
+        """A value in the model's type of 16 bits, from one of float32."""
+        self._nodes[name] = narrow(self.bb, value, dtype)
+        self.values.setdefault(self._nodes[name].name, []).append(name)
         return self._nodes[name]
 
     def _outputs(self, index: int, node: onnx.NodeProto) -> list[relax.Expr]:
@@ -282,7 +287,10 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM h
             as_stored = self.widened.as_stored(node)
             return value if as_stored else narrow(self.bb, self.bb.emit(value), stored)
         if self.widened.rounds(node):
-            value = narrow(self.bb, self.bb.emit(value), dtype)
+            value = self.bb.emit(value)
+            # Attention may read rows as they are stored, if that is asked for; else the model says what is rounded.
+            stays = self.job.model.caches is None or name not in self.job.model.graph.outputs
+            value = narrow(self.bb, value, dtype) if stays else self._narrow(name, value, dtype)
         return value if dtype_name(value.ty) == "float32" else widen(self.bb, self.bb.emit(value), dtype)
 
     def _fields(self, context: Context, given: list[relax.Expr | None]) -> list[relax.Expr]:

@@ -353,13 +353,31 @@ _SCORES = "mask_filter_value qk_matmul_output_mode softmax_precision"
 _TURNED = ((Part(0, LAST),),)
 
 OPERATORS = (
-    Operator("Attention", shapes=standard_shapes, needs=standard, factors=EVERY, flops=_flops, unread=_SCORES),
-    Operator("Attention", MICROSOFT, shapes=packed_shapes, needs=packed, factors=EVERY, flops=_flops, unread=_SCORES),
+    Operator(
+        "Attention",
+        shapes=standard_shapes,
+        needs=standard,
+        caches={1: 4, 2: 5},
+        factors=EVERY,
+        flops=_flops,
+        unread=_SCORES,
+    ),
+    Operator(
+        "Attention",
+        MICROSOFT,
+        shapes=packed_shapes,
+        needs=packed,
+        caches={1: 4},
+        factors=EVERY,
+        flops=_flops,
+        unread=_SCORES,
+    ),
     Operator(
         "MultiHeadAttention",
         MICROSOFT,
         shapes=_multi_head_shapes,
         needs=multi_head,
+        caches={1: 6, 2: 7},
         filled=((Part(2, LAST),),),
         factors=EVERY,
         flops=_flops,
@@ -370,6 +388,7 @@ OPERATORS = (
         MICROSOFT,
         shapes=_group_query_shapes,
         needs=group_query,
+        caches={1: 3, 2: 4},
         filled=((Part(0, slice(1)),),),  # ONNX Runtime divides by the number of items
         factors=EVERY,
         unread=f"rotary_interleaved {_NORMS}",

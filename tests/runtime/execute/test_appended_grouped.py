@@ -39,13 +39,17 @@ HALVES = (np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16))
 
 @dataclass(frozen=True)
 class Form:
-    """So many queries of each of `heads` heads of keys, their size, the window (-1: none), and the type of all."""
+    """So many queries of each of `heads` heads of keys, their size, the window (-1: none), and the type of all.
+
+    `cache` is the type of the state, if it is another.
+    """
 
     heads: int = 2
     queries: int = 2
     size: int = 8
     window: int = -1
     dtype: np.dtype[Any] = FLOAT32
+    cache: np.dtype[Any] | None = None
 
     def model(self) -> onnx.ModelProto:
         """One GroupQueryAttention whose lengths come from a mask."""
@@ -115,7 +119,7 @@ class Text:
         self.state = wanted
         for item, start in enumerate(starts):
             right = self.form.attended(feed["q"][item], wanted["keys"][item], wanted["values"][item], start)
-            dtype = self.form.dtype
+            dtype = self.form.cache or self.form.dtype
             rounding = 1e-5 if dtype == FLOAT32 else float(ml_dtypes.finfo(dtype).eps)
             np.testing.assert_allclose(found[item].astype(np.float32), right, rtol=1e-4, atol=rounding)
         for name in STATE:
@@ -129,7 +133,7 @@ class Text:
 
     def empty(self, batch: int, rows: int) -> Array:
         """Zeros for so many rows of keys or values."""
-        return np.zeros((batch, self.form.heads, rows, self.form.size), self.form.dtype)
+        return np.zeros((batch, self.form.heads, rows, self.form.size), self.form.cache or self.form.dtype)
 
     def addresses(self) -> tuple[int, ...]:
         return tuple(array.ctypes.data for array in self.binding.state.values())
@@ -179,10 +183,10 @@ def test_heads_that_share_keys_are_rows_of_one_kernel_for_one_token(bundle: Path
             short.add(new)
 
 
-@pytest.mark.parametrize("dtype", HALVES, ids=str)
-def test_rows_of_16_bits_are_read_and_written_in_16_bits(tmp_path: Path, dtype: np.dtype[Any]) -> None:
-    form = Form(dtype=dtype)
-    compile_model(form.model(), tmp_path / "m.hcb", devices="CPU")
+@pytest.mark.parametrize("form", [Form(dtype=HALVES[1]), Form(cache=HALVES[0])], ids=["model", "caches"])
+def test_rows_of_16_bits_are_read_and_written_in_16_bits(tmp_path: Path, form: Form) -> None:
+    properties = [] if form.cache is None else [f"CPU.kv_precision={form.cache.name}"]
+    compile_model(form.model(), tmp_path / "m.hcb", devices="CPU", properties=properties)
     with load(tmp_path / "m.hcb", threads=1) as session:
         text = Text(session, 1, form)
         places = []
