@@ -135,7 +135,9 @@ def with_caches(source: ModelSource, options: CompileOptions, reporter: Reporter
         if not caches:
             reporter.warn(f"no keys and values become {dtype}: the model has none in float32 that it takes and returns")
             return source
-        reporter.note(f"{count(len(caches), 'input')} of keys and values, and the outputs that lengthen them, {dtype}")
+        reporter.note(
+            f"{count(len(caches), 'input')} of keys and values, and the outputs that lengthen them, are {dtype}"
+        )
         inputs, unknown = _inputs(model, model.given, options)
         errors: tuple[OutputError, ...] = ()
         try:

@@ -176,3 +176,13 @@ def test_a_model_without_large_products_compiles_with_a_warning(tmp_path: Path) 
     model = save(tmp_path / "m.onnx", [helper.make_node("Relu", ["x"], ["y"])], {"x": [2, 3]}, {"y": [2, 3]})
     report = partition_model(model, devices="CPU", weights="int8")
     assert report.weights is not None and not report.weights.products
+
+
+def test_a_model_without_keys_and_values_compiles_with_a_warning_if_they_are_to_be_narrow() -> None:
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]> net (float[2, 3, 4] x) => (float[2, 3, 4] y) { y = Relu (x) }'
+    )
+    report = compile_model(model, "m.hcb", properties="CPU.kv_precision=f16", stop_after="import")
+    assert report.warnings == (
+        "no keys and values become float16: the model has none in float32 that it takes and returns",
+    )

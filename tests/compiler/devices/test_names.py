@@ -321,6 +321,7 @@ def test_features_add_to_those_of_the_named_cpu() -> None:
         ("CPU.precision=f16", "CPU kernels keep all values in float32"),
         ("ORT.precision=f16", "has no property 'precision'"),
         ("CPU.precision=int4", "must be f32"),
+        ("CPU.kv_precision=int8", "8 bits need scales"),
         ("CPU.mcpu=a b", "a name that LLVM knows"),
         ("CPU.mattr=avx2", "with . or - before it"),
     ],

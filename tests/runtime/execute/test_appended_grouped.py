@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
-from heterocc.compiler import compile_model
+from heterocc.compiler import compile_model, verify_bundle
 from heterocc.runtime import Session, load
 from tests.few_examples import few
 from tests.runtime.execute.lengths import LENGTHS
@@ -186,7 +186,13 @@ def test_heads_that_share_keys_are_rows_of_one_kernel_for_one_token(bundle: Path
 @pytest.mark.parametrize("form", [Form(dtype=HALVES[1]), Form(cache=HALVES[0])], ids=["model", "caches"])
 def test_rows_of_16_bits_are_read_and_written_in_16_bits(tmp_path: Path, form: Form) -> None:
     properties = [] if form.cache is None else [f"CPU.kv_precision={form.cache.name}"]
-    compile_model(form.model(), tmp_path / "m.hcb", devices="CPU", properties=properties)
+    model, bundle = tmp_path / "m.onnx", tmp_path / "m.hcb"
+    onnx.save(form.model(), model)
+    notes = compile_model(model, bundle, devices="CPU", properties=properties).notes
+    if form.cache is not None:
+        assert notes[0] == f"2 inputs of keys and values, and the outputs that lengthen them, are {form.cache.name}"
+        assert notes[1].startswith(f"largest errors by keys and values in {form.cache.name}: 'y'")
+        assert verify_bundle(bundle, model).ok
     with load(tmp_path / "m.hcb", threads=1) as session:
         text = Text(session, 1, form)
         places = []
