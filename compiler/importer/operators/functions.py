@@ -240,6 +240,8 @@ def _define(model: onnx.ModelProto) -> None:
     newest = next((v for v in reversed(known) if v <= version), known[0])
     made = schema.get_context_dependent_function_with_opset_version(newest, call.SerializeToString(), given)
     function = onnx.FunctionProto.FromString(made)
+    if not function.node:
+        raise ValueError("ONNX does not define it for these inputs: of sizes that are not fixed, for example")
     function.domain = call.domain = _DEFINED
     model.functions.append(function)
     model.opset_import.append(helper.make_opsetid(_DEFINED, 1))

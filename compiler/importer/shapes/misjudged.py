@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 import onnx
 
 from heterocc.compiler.importer.draft.draft import bodies
+from heterocc.compiler.operators.applied import shapes_of
 from heterocc.compiler.operators.table import of_node
 from heterocc.compiler.symbolic.given import Given, Shape
 
@@ -39,7 +40,7 @@ def _is_misjudged(node: onnx.NodeProto, shape_of: ShapeOf, found: Collection[str
     if rule is None:
         return False
     given = Given(node, opset, [shape_of(name) for name in node.input], [])
-    believed, right = shape_of(node.output[0]), (rule(given) or [None])[0]
+    believed, right = shape_of(node.output[0]), (shapes_of(given) or [None])[0]
     if believed is None or right is None:  # in a body, for example
         return any(given.attribute(name) for name in ("ceil_mode", "output_padding", "output_shape"))
     if operator.broadcasts:  # of two names onnx believes one, and only a run knows which of the sizes is 1

@@ -151,4 +151,4 @@ def _of_tensor(source: relax.Expr, widens: bool) -> Conversion | None:
 
 def widened_array(array: np.ndarray) -> np.ndarray:
     """A weight of a 16-bit type as float32."""
-    return np.ascontiguousarray(array).astype(np.float32)
+    return array.astype(np.float32, order="C")

@@ -108,3 +108,23 @@ def test_a_reshape_that_exchanges_the_batches_of_two_inputs_makes_them_equal_if_
     assert "both are called 'batch'" in str(found.notes)
     kept = import_model(onnx.parser.parse_model(text), keep_dims=True)
     assert kept.input_shape("hidden") == ("items", 30, 32)
+
+
+@pytest.mark.parametrize(
+    ("opset", "text"),
+    [
+        (18, "m (float[n,2,2] x, int64[k] axes) => (float[] y) { r = ReduceSumSquare(x, axes)  y = POOL(r) }"),
+        (
+            27,
+            "m (float[n,c,8] x, float[c,1,k] w, float[n,c,p] s) => (float[] y) { y, t = Causal(x, w, , s) }",
+        ),
+    ],
+    ids=["pooling of an unknown rank", "a definition for fixed sizes alone"],
+)
+def test_what_needs_more_than_is_known_is_imported_as_it_is(opset: int, text: str) -> None:
+    text = text.replace("POOL", "AveragePool <ceil_mode = 1, kernel_shape = [2]>").replace(
+        "Causal", "CausalConvWithState"
+    )
+    proto = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : {opset}]> {text}')
+    names = [node.op_type for node in import_model(proto, keep_dims=True).graph.nodes]
+    assert names[-1] in ("AveragePool", "CausalConvWithState")

@@ -26,9 +26,13 @@ Buffers = Sequence[tirx.Buffer]
 
 
 def _at(buffer: tirx.Buffer, place: tirx.Expr) -> tirx.Expr:
-    """Whether the element at a place in row-major order is not zero."""
-    value = buffer[tuple(unravelled(place, buffer.shape))]
-    return value if str(buffer.dtype) == "bool" else value != tirx.const(0, str(buffer.dtype))
+    """Whether the element at a place in row-major order is not zero, as NaN is."""
+    value, dtype = buffer[tuple(unravelled(place, buffer.shape))], str(buffer.dtype)
+    if dtype == "bool":
+        return value
+    differs = value != tirx.const(0, dtype)
+    # LLVM's code for `!=` is an ordered comparison, which no NaN passes.
+    return tirx.any(differs, tirx.isnan(value)) if "float" in dtype else differs
 
 
 def _positions(ctx: Context, flags: relax.Expr, most: relax.Expr | None = None) -> relax.Expr:

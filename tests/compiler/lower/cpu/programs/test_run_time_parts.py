@@ -62,6 +62,16 @@ def test_maxima_are_put_back_in_a_shape_that_is_fed_if_it_has_room_for_them(tmp_
         session.run({"x": x, "i": places, "s": np.array([1, 1, 4, 3])})
 
 
+@pytest.mark.parametrize("dtype", ["float", "float16"])
+def test_nan_is_among_the_numbers_that_are_not_zero(dtype: str, tmp_path: Path) -> None:
+    """LLVM's code for `!=` is false for NaN. The factor of float16 is computed with as float32, without dimensions."""
+    half = np.array(0.5, np.float16).view(np.int16) if dtype == "float16" else 0.5
+    text = f"agraph ({dtype}[n,3] x) => (int64[2,k] i, {dtype}[n,3] y) <{dtype} half = {{{half}}}>"
+    session, reference = _both(_model(text + "{ i = NonZero(x)  y = Mul(half, x) }"), tmp_path)
+    x = np.array([[np.nan, 0, 1], [-0.0, np.inf, np.nan]], np.float32 if dtype == "float" else np.float16)
+    assert _same(session, reference, {"x": x})
+
+
 def test_a_constant_shape_without_room_for_the_maxima_is_refused(tmp_path: Path) -> None:
     model = _model(
         "agraph (float[n,1,h,4] x, int64[n,1,h,4] i) => (float[a,b,c,d] y) <int64[4] s = {1, 1, 6, 8}>"
