@@ -144,6 +144,14 @@ def test_depthwise_convolutions_of_any_size_have_one_function_whatever_their_cha
     assert common(nodes, maps, **{f"w{n}": floats(c, 1, 5, 5) for n, c in several.items()}) == 1
 
 
+def test_pointwise_convolutions_of_any_size_have_one_function_whatever_their_channels() -> None:
+    """What they prefetch does not depend on how many channels they read."""
+    several = {"x": (64, 16), "y": (104, 32), "z": (200, 40)}
+    nodes = [node("Conv", [n, f"w{n}"], [f"{n}_c"]) for n in several]
+    maps = {name: ("float32", ("n", channels, "h", 1000)) for name, (channels, _) in several.items()}  # far apart
+    assert common(nodes, maps, **{f"w{n}": floats(out, into, 1, 1) for n, (into, out) in several.items()}) == 1
+
+
 def test_maps_of_any_size_by_a_number_of_each_channel_have_one_function_whatever_their_channels() -> None:
     """A plane's number is not divided by that of channels: it is the place of its number."""
     several = {"x": 40, "y": 88, "z": 48}

@@ -9,6 +9,7 @@ sums, and each number serves all of them. Products and direct convolutions of an
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from tvm import tirx
 from tvm.script.ir_builder import tirx as build
@@ -119,6 +120,7 @@ def columns_of_tile(
             one = weights[tile](index(0), term)
             return weight_vector(one.source, one.indices[0], run.size, writer.isa)
 
-        return emit.product_tile(FEW, len(firsts), writer.terms, writer.isa.narrowed(run.size), number, weight)
+        walk = partial(emit.in_turn, unroll=writer.unroll)
+        return emit.product_tile(FEW, len(firsts), writer.terms, writer.isa.narrowed(run.size), number, weight, walk)
 
     return emit.bound(sums_of_group(held, tile, FEW, writer.isa, sums, PRODUCT_SUMS))

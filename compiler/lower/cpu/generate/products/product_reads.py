@@ -30,8 +30,8 @@ places are even, multiples of a cache line, of twice as many."""
 CROSSING_LANES = 8
 """Vectors of fewer lanes cross a line of the cache less often: their rows are read in place."""
 
-WIDE_TILE = 3
-"""Vectors of a tile of one row from which on two terms are enough to hide the latency of its sums."""
+ENOUGH_SUMS = 3
+"""Vectors of sums of a tile from which on two terms are enough to hide their latency."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +165,8 @@ class ProductReads:
                     emit.prefetch(flat, where)
 
         def walk(terms: int, step: Step) -> None:
-            step = fetching_shares(step, self.terms, product.terms.length, fetch, sum_=part, unroll=self.unroll)
+            every, paced = product.terms.length, is_number(self.length)
+            step = fetching_shares(step, self.terms, every, fetch, sum_=part, unroll=self.unroll, paced=paced)
             emit.in_turn(terms, step, self.unroll)
 
         return walk
@@ -174,11 +175,11 @@ class ProductReads:
     def unroll(self) -> int:
         """The number of terms that are unrolled.
 
-        Rows of any number have code for many sizes of tiles, whose loops are kept short.
+        Of any sizes there is code for many tiles, whose loops are kept short.
         """
-        wide = min(r.size for r in self.column_runs) >= WIDE_TILE
-        sized = not (is_number(self.terms) and is_number(self.product.rows.length))
-        return emit.UNROLL // 2 if sized and wide and is_number(self.length) else emit.UNROLL
+        sums = min(r.size for r in self.row_runs) * min(r.size for r in self.column_runs)
+        sized = not all(map(is_number, (self.terms, self.product.rows.length, self.length)))
+        return emit.UNROLL // 2 if sized and sums >= ENOUGH_SUMS else emit.UNROLL
 
     def _packed_base(self, packing: Panels, place: Place) -> tirx.Expr:
         """The start of the panels of the outer place."""

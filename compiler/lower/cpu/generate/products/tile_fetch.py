@@ -56,7 +56,8 @@ def fetching_tile(
 
     terms = product.terms.length
     if is_number(terms) and terms >= unroll:
-        return lambda count, step: walk(count, fetching_shares(step, terms, rows, fetch, unroll=unroll))
+        paced = is_number(product.columns.length)
+        return lambda count, step: walk(count, fetching_shares(step, terms, rows, fetch, unroll=unroll, paced=paced))
     with emit.loop(rows, "unroll") as row:
         fetch(row)
     return walk
