@@ -21,6 +21,9 @@ from heterocc.runtime.select.request import DeviceRequest
 
 Stage = Literal["import", "partition", "lower", "pack"]
 
+MOST_SEED = 2**31 - 1
+"""The largest seed that a bundle can name."""
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -126,8 +129,8 @@ class CompileOptions:
         _require("objective", self.objective, str, "the name of an objective")
         for name in ("check", "recheck", "measure", "cpu_variant", "fast_math"):
             _require(name, getattr(self, name), bool, "True or False")
-        if isinstance(self.seed, bool) or not isinstance(self.seed, int) or self.seed < 0:
-            raise _wrong("seed", self.seed, "an integer, 0 or more")
+        if isinstance(self.seed, bool) or not isinstance(self.seed, int) or not 0 <= self.seed <= MOST_SEED:
+            raise _wrong("seed", self.seed, f"an integer from 0 to {MOST_SEED}")
 
     def _set(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)

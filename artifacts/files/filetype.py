@@ -4,9 +4,19 @@ from __future__ import annotations
 
 import re
 import struct
+from pathlib import Path
 
 HEAD = 1024
 """Number of bytes that `file_kind` inspects."""
+
+
+def is_file(path: Path) -> bool:
+    """Whether a path is that of a file; no where the system does not say, as opening it then has the reason."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False
+
 
 BUNDLE = "a heterocc bundle"
 ONNX = "an ONNX model"

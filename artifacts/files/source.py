@@ -50,7 +50,8 @@ def open_source(source: Source) -> tuple[int, str]:
     )
 
 
-def _hint(error: OSError | ValueError) -> str:
+def reading_hint(error: OSError | ValueError) -> str:
+    """What to do about a file that cannot be read."""
     return "give its user the permission to read it" if isinstance(error, PermissionError) else "check the path"
 
 
@@ -62,7 +63,7 @@ def _open(shown: str) -> int:
         pass_foreign(error)
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise FileMissingError(
-            f"cannot open the bundle: {reason}", where=shown, hint=hint_for(error, _hint(error))
+            f"cannot open the bundle: {reason}", where=shown, hint=hint_for(error, reading_hint(error))
         ) from None
 
 

@@ -52,7 +52,8 @@ def feed_for(model: ImportedModel, path: Path | None, seed: int, way: int = 0) -
         if str(array.dtype) != value.dtype or not _fits(array.shape, shape):
             got = f"{array.dtype}{list(array.shape)}"
             expected = f"{value.dtype}[{', '.join('?' if d is None else str(d) for d in shape or ())}]"
-            raise FeedError(f"input '{source}' is {got}, expected {expected}", where=str(path))
+            hint = f"save it as such: array.astype('{value.dtype}')" if str(array.dtype) != value.dtype else None
+            raise FeedError(f"input '{source}' is {got}, expected {expected}", where=str(path), hint=hint)
         feed[name] = array
     return feed
 

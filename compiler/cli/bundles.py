@@ -9,6 +9,7 @@ from typing import Any
 
 import typer
 
+from heterocc.artifacts.files.filetype import is_file
 from heterocc.compiler.cli.console import ConsoleReporter, out
 from heterocc.compiler.cli.options import COMPARE
 from heterocc.compiler.cli.shared import add
@@ -113,7 +114,7 @@ def is_model(path: Path) -> bool:
     """Return whether a file is an ONNX model, by its suffix or else its first bytes; a bundle begins as a zip file."""
     if path.suffix.lower() in (".onnx", ".hcb"):
         return path.suffix.lower() == ".onnx"
-    if not path.is_file():
+    if not is_file(path):
         return False
     try:
         with path.open("rb") as file:

@@ -10,7 +10,7 @@ from typing import Any
 
 from heterocc.artifacts.errors import ShapeOptionError, UsageError
 from heterocc.compiler.cli.help import CHECKS, DEVICES, INSIGHT, PLACEMENT, SIZES
-from heterocc.compiler.options import CompileOptions
+from heterocc.compiler.options import MOST_SEED, CompileOptions
 from heterocc.runtime.cli import options
 from heterocc.runtime.cli.options import Option
 from heterocc.runtime.files.shape_options import parse_shapes, parse_sizes
@@ -187,7 +187,15 @@ COMPILE = (
     Option("--recheck", "Compare again what an earlier compile of the same model found right.", bool, panel=CHECKS),
     Option("--no-measure", "Do not time plans on this machine to choose between them.", bool, panel=CHECKS),
     Option("--inputs", "Inputs (.npz) for the check, instead of seeded ones.", Path, panel=CHECKS, completes=".npz"),
-    Option("--seed", "Seed of the inputs for the check and the golden vectors.", int, default=0, least=0, panel=CHECKS),
+    Option(
+        "--seed",
+        "Seed of the inputs for the check and the golden vectors.",
+        int,
+        default=0,
+        least=0,
+        most=MOST_SEED,
+        panel=CHECKS,
+    ),
     Option("--no-cpu-variant", "Do not add a CPU-only variant to the bundle.", bool, panel=DEVICES),
     Option("--sign", "Sign the bundle with this private key, as `heterocc keygen` writes it.", Path),
     JSON,

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import onnx
 
+from heterocc.artifacts.files.filetype import is_file
 from heterocc.compiler.api.progress import Reporter
 from heterocc.compiler.devices.host import host_cpu
 from heterocc.compiler.files.private import objection_to
@@ -53,7 +54,7 @@ def cached_bundle(model: Path, devices: Sequence[str] | None, reporter: Reporter
 
 def _key(model: Path, options: CompileOptions) -> str | None:
     """A digest of what the bundle depends on; None for a file that cannot be read, which the compile reports."""
-    if not model.is_file():
+    if not is_file(model):
         return None
     try:
         data = model.read_bytes()

@@ -13,6 +13,7 @@ from heterocc.artifacts.dtypes import CARRIED, NUMERIC_DTYPES
 from heterocc.artifacts.errors import DeviceFileError, FileMissingError
 from heterocc.artifacts.files.filetype import EMPTY, TEXT, file_kind
 from heterocc.artifacts.files.opening import open_file
+from heterocc.artifacts.files.source import reading_hint
 from heterocc.artifacts.files.texts import parse_json, parse_toml
 from heterocc.artifacts.foreign import pass_foreign
 from heterocc.compiler.devices.device import TargetAttr, TargetDevice
@@ -280,7 +281,8 @@ def read_data(path: Path, role: str, does: str) -> Any:
             data = file.read(MAX_FILE_BYTES + 1)
     except OSError as error:
         pass_foreign(error)
-        raise FileMissingError(f"cannot read {role} '{path}': {error.strerror}", where=str(path)) from None
+        what = f"cannot read {role} '{path}': {error.strerror}"
+        raise FileMissingError(what, where=str(path), hint=reading_hint(error)) from None
     if len(data) > MAX_FILE_BYTES:
         raise DeviceFileError(f"the {role} has more than {MAX_FILE_BYTES} bytes", where=str(path))
     suffix = path.suffix.lower()

@@ -17,6 +17,7 @@ from heterocc.artifacts.errors import AffinityFileError, FileMissingError
 from heterocc.artifacts.files.filetype import HEAD, file_kind
 from heterocc.artifacts.files.opening import open_file
 from heterocc.artifacts.files.reading import note_read
+from heterocc.artifacts.files.source import reading_hint
 from heterocc.artifacts.files.texts import parse_toml
 from heterocc.artifacts.files.writing import atomic_write
 from heterocc.artifacts.foreign import pass_foreign
@@ -69,7 +70,8 @@ def load_affinity(path: Path) -> Affinity:
         text = content.decode()
     except OSError as error:
         pass_foreign(error)
-        raise FileMissingError(f"cannot read the affinity file: {error.strerror}", where=str(path)) from error
+        what = f"cannot read the affinity file: {error.strerror}"
+        raise FileMissingError(what, where=str(path), hint=reading_hint(error)) from error
     except UnicodeDecodeError as error:
         kind = file_kind(content[:HEAD])
         what = f"is {kind}" if kind else "is not UTF-8 text"

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from heterocc.artifacts.errors import FileMissingError, NotOnnxError, UsageError
-from heterocc.artifacts.files.filetype import HEAD, ONNX, file_kind
+from heterocc.artifacts.files.filetype import HEAD, ONNX, file_kind, is_file
 from heterocc.runtime.cli.timing import FEW, SHARES, BenchResult, Start, Timing, is_known
 from heterocc.runtime.select.request import parse_request
 
@@ -228,7 +228,7 @@ def onnxruntime_runner(path: Path, feed: Mapping[str, Any], threads: int | None)
     """
     from heterocc.runtime.execute.ort_session import open_session, session_options
 
-    if not path.is_file():
+    if not is_file(path):
         raise FileMissingError("the model does not exist", where=str(path))
     with path.open("rb") as stream:
         kind = file_kind(stream.read(HEAD))

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from heterocc.artifacts.errors import FileMissingError, NotOnnxError, UsageError
+from heterocc.artifacts.files.filetype import is_file
 from heterocc.artifacts.foreign import pass_foreign
 from heterocc.runtime.cli.bench import Peer, Runner, onnxruntime_runner
 
@@ -19,7 +20,7 @@ def openvino_runner(model: Path, feed: Mapping[str, Any], threads: int | None) -
 
     Raises FileMissingError (HC101) and NotOnnxError (HC102).
     """
-    if not model.is_file():
+    if not is_file(model):
         raise FileMissingError("the model does not exist", where=str(model))
     # OpenVINO reports its use in a process of its own, which imports the main module first: a second or two in which
     # the runners beside it have one core less. Without the package that does so, nothing is reported.
@@ -58,13 +59,13 @@ def peers_of(text: str | None, model: Path | None) -> tuple[Peer, ...]:
     """
     if text is None:
         return ()
-    whole = Path(text).is_file()
+    whole = is_file(Path(text))
     items = [text] if whole else [item.strip() for item in text.split(",")]
     names = [item for item in items if item in PEERS and not whole]
     others = [item for item in items if item not in names]
     known = f"the peers are {', '.join(PEERS)}"
     for other in others:
-        if not Path(other).suffix and not Path(other).exists():
+        if not Path(other).suffix and not is_file(Path(other)):
             raise UsageError(f"unknown peer '{other}'", where="--against", hint=known)
     if len(others) > 1:
         raise UsageError("more than one model is given", where="--against", hint=f"name one model; {known}")

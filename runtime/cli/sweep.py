@@ -82,6 +82,6 @@ def _numbers(option: str, text: str | None, least: int) -> tuple[int, ...]:
     parts = [part.strip() for part in text.split(",")]
     if not all(p.isascii() and p.isdecimal() and len(p) < 10 and int(p) >= least for p in parts):
         raise UsageError(
-            f"'{text}' is not a list of whole numbers of at least {least}", where=option, hint=f"{option} 1,2"
+            f"'{text}' is not a list of whole numbers from {least} to 999,999,999", where=option, hint=f"{option} 1,2"
         )
     return tuple(dict.fromkeys(map(int, parts)))

@@ -17,6 +17,7 @@ from heterocc.artifacts.errors import FeedError, FileMissingError, HeteroccError
 from heterocc.artifacts.files.filetype import HEAD, file_kind
 from heterocc.artifacts.files.opening import open_file
 from heterocc.artifacts.files.reading import note_read
+from heterocc.artifacts.files.source import reading_hint
 from heterocc.artifacts.foreign import pass_foreign
 from heterocc.artifacts.manifest import TensorSpec
 from heterocc.artifacts.reader import open_bundle
@@ -211,8 +212,8 @@ def _of_members(path: Path, read: Callable[[zipfile.ZipFile, str, str], _T]) -> 
         raise
     except OSError as error:
         pass_foreign(error)
-        hint = "give your user the permission to read it" if isinstance(error, PermissionError) else "check the path"
-        raise FileMissingError(f"cannot read inputs: {error.strerror or error}", where=str(path), hint=hint) from error
+        what = f"cannot read inputs: {error.strerror or error}"
+        raise FileMissingError(what, where=str(path), hint=reading_hint(error)) from error
     except Exception as error:
         pass_foreign(error)
         # numpy and zipfile raise ValueError, BadZipFile, EOFError or KeyError, depending on the damage.
@@ -221,7 +222,8 @@ def _of_members(path: Path, read: Callable[[zipfile.ZipFile, str, str], _T]) -> 
             with open_file(path) as stream:
                 kind = file_kind(stream.read(HEAD))
                 found = f"it is {kind}" if kind and not zipfile.is_zipfile(stream) else found
-        raise FeedError(f"not an .npz file of plain arrays: {found}", where=str(path)) from error
+        hint = "numpy.savez(path, name=array, …) writes one"
+        raise FeedError(f"not an .npz file of plain arrays: {found}", where=str(path), hint=hint) from error
 
 
 def _read_member(archive: zipfile.ZipFile, member: str, path: Path, spec: Tensor | None) -> Array:
@@ -292,7 +294,8 @@ def _read_array(path: Path, spec: Tensor | None) -> Array:
     except OSError as error:
         pass_foreign(error)
         what = "inputs" if spec is None else f"input '{spec.name}'"
-        raise FileMissingError(f"cannot read {what}: {error.strerror}", where=str(path)) from error
+        text = f"cannot read {what}: {error.strerror}"
+        raise FileMissingError(text, where=str(path), hint=reading_hint(error)) from error
     except Exception as error:
         pass_foreign(error)
         # numpy raises ValueError, TypeError, EOFError or MemoryError, depending on the damage.

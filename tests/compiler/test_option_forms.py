@@ -95,6 +95,7 @@ def test_bounds_that_cannot_be_are_an_error_that_names_the_dimension(bounds: Any
         {"inputs": 1},
         {"check": "no"},
         {"seed": -1},
+        {"seed": 2**31},
         {"seed": "1"},
     ],
     ids=repr,

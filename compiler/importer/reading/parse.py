@@ -110,7 +110,11 @@ def _file_bytes(path: Path) -> bytes:
         raise FileMissingError("there is no such file", where=shown, hint="check the path") from error
     except OSError as error:
         pass_foreign(error)
-        hint = f"allow this user to read it: chmod u+r {quote(shown)}" if isinstance(error, PermissionError) else None
+        hint = (
+            f"allow this user to read it: chmod u+r {quote(shown)}"
+            if isinstance(error, PermissionError)
+            else "check the path"
+        )
         raise FileMissingError(f"cannot read the model: {error.strerror}", where=shown, hint=hint) from error
 
 
