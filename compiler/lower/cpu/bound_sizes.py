@@ -9,6 +9,8 @@ from __future__ import annotations
 import tvm_ffi
 from tvm import tirx
 
+from heterocc.compiler.lower.kernels.expressions import parts_of
+
 _TOGETHER = 64
 """Elements of a buffer of sizes: fewer bytes than TVM keeps on the stack."""
 
@@ -44,16 +46,13 @@ def with_bound_sizes(function: tirx.PrimFunc) -> tirx.PrimFunc:
 
 def _sized_buffers(body: tirx.Stmt) -> int:
     """The number of buffers whose lengths are not numbers."""
-    allocs: list[tirx.AllocBuffer] = []
-    tvm_ffi.structural_walk(body, [(tirx.AllocBuffer, allocs.append)], order="pre")
-    return sum(not all(isinstance(dim, tirx.IntImm) for dim in alloc.buffer.shape) for alloc in allocs)
+    shapes = [alloc.buffer.shape for alloc in parts_of(body, tirx.AllocBuffer)]
+    return sum(not all(isinstance(dim, tirx.IntImm) for dim in shape) for shape in shapes)
 
 
 def _shared_loops(body: tirx.Stmt) -> list[tirx.For]:
     """The loops that threads share, which do not contain each other."""
-    loops: list[tirx.For] = []
-    tvm_ffi.structural_walk(body, [(tirx.For, loops.append)], order="pre")
-    return [loop for loop in loops if loop.kind == tirx.ForKind.PARALLEL]
+    return [loop for loop in parts_of(body, tirx.For) if loop.kind == tirx.ForKind.PARALLEL]
 
 
 class _Sizes:

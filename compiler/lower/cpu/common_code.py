@@ -17,6 +17,7 @@ import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.ir import Call
 
+from heterocc.compiler.lower.kernels.expressions import parts_of
 from heterocc.compiler.lower.written import SOURCE
 
 Numbers = tuple[int, ...]
@@ -39,12 +40,16 @@ def families(functions: Sequence[tirx.PrimFunc]) -> list[list[int]]:
 def with_common_code(functions: Sequence[tirx.PrimFunc]) -> list[tirx.PrimFunc]:
     """The kernels of a family with one function in place of several, where these differ only in numbers.
 
+    Kernels with a schedule's blocks stay as they are: TVM would have to find the regions of these for variables.
+
     Such a function has variables for dimensions of its arguments. Those of a kernel in their place give this kernel,
     number by number. Lengths of vectors and of unrolled loops, divisors, and the lengths of rows, which are distances
     between reads in the innermost loops, stay numbers.
     """
     done = list(functions)
-    generated = [n for n, function in enumerate(functions) if len(functions) > 1 and not _has_blocks(function)]
+    generated = [
+        n for n, function in enumerate(functions) if len(functions) > 1 and not parts_of(function.body, s_tir.SBlock)
+    ]
     read = {n: _numbers_and_form(functions[n]) for n in generated}
     numbers = {n: values for n, (values, _) in read.items()}
     for alike in _grouped(generated, lambda n: (_rows(functions[n]), read[n][1])):
@@ -108,13 +113,6 @@ def _plain(function: tirx.PrimFunc) -> tirx.PrimFunc:
     return function.with_attr("global_symbol", "kernel").without_attr(SOURCE)
 
 
-def _has_blocks(function: tirx.PrimFunc) -> bool:
-    """Whether a kernel has a schedule's blocks, whose regions TVM would have to find for variables."""
-    blocks: list[s_tir.SBlock] = []
-    tvm_ffi.structural_walk(function.body, [(s_tir.SBlock, blocks.append)], order="pre")
-    return bool(blocks)
-
-
 def _form(function: tirx.PrimFunc) -> int:
     """A number that is equal for kernels that differ only in numbers."""
     return _numbers_and_form(function)[1]
@@ -146,8 +144,7 @@ def _fixed(function: tirx.PrimFunc) -> Numbers:
     computed once, before loops, are left out.
     """
     numbers: list[Any] = []
-    once: set[int] = set()
-    tvm_ffi.structural_walk(function.body, [(tirx.BufferStore, lambda s: once.add(_index_stored(s)))], order="pre")
+    once = set(map(_index_stored, parts_of(function.body, tirx.BufferStore)))
     rules = [
         (tirx.For, lambda loop: numbers.append(loop.extent if loop.kind in _FORMS else 0)),
         (tirx.Ramp, lambda ramp: numbers.extend((ramp.stride, ramp.lanes))),

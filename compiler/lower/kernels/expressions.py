@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import tvm
 import tvm_ffi
@@ -25,6 +26,13 @@ def nodes(body: tirx.BufferStore | tirx.Expr) -> Iterator[tirx.Expr | tirx.Stmt]
         for child in part if name in ("indices", "args") else (part,):
             if isinstance(child, tvm.ir.Expr | tirx.Stmt) and not isinstance(child, tvm.ir.Op):
                 yield from nodes(child)
+
+
+def parts_of(code: Any, *kinds: type) -> list[Any]:
+    """The parts of code or of an expression that are of these kinds, those that contain others before these."""
+    parts: list[Any] = []
+    tvm_ffi.structural_walk(code, [(kind, parts.append) for kind in kinds], order="pre")
+    return parts
 
 
 def loads(body: tirx.BufferStore | tirx.Expr) -> list[TensorLoad]:

@@ -10,6 +10,8 @@ from __future__ import annotations
 import tvm_ffi
 from tvm import ir, s_tir, sym, tirx
 
+from heterocc.compiler.lower.kernels.expressions import parts_of
+
 _MOST = 2**40
 """More than any index or size."""
 
@@ -20,8 +22,7 @@ def truncating(function: tirx.PrimFunc) -> tirx.PrimFunc:
     Those of places in a vector by numbers stay: TVM finds that all places have one quotient, but not if they truncate.
     """
     analyzer = _bounds(function)
-    loops: list[tirx.For] = []
-    tvm_ffi.structural_walk(function.body, [(tirx.For, loops.append)], order="pre")
+    loops = parts_of(function.body, tirx.For)
     lanes = {loop.loop_var for loop in loops if loop.kind == tirx.ForKind.VECTORIZED}
     counted = {loop.loop_var for loop in loops}
 

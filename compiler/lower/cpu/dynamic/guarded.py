@@ -18,7 +18,7 @@ from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.read import read_kernel
 from heterocc.compiler.lower.cpu.loops import in_loops
 from heterocc.compiler.lower.cpu.sizes import assuming, attempt, dims_of
-from heterocc.compiler.lower.kernels.expressions import dtype_of
+from heterocc.compiler.lower.kernels.expressions import dtype_of, parts_of
 from heterocc.compiler.lower.kernels.quotients import truncating
 from heterocc.compiler.lower.variables import factors
 
@@ -55,8 +55,7 @@ def _holds_of_elements(guard: tirx.Expr, function: tirx.PrimFunc) -> bool:
     """Whether a guard holds wherever the only result has elements: it says that sizes of the result are not 0."""
     if not isinstance(guard, tirx.NE) or not isinstance(guard.b, tirx.IntImm) or int(guard.b) != 0:
         return False
-    written: list[tirx.BufferStore] = []
-    tvm_ffi.structural_walk(function.body, [(tirx.BufferStore, written.append)], order="pre")
+    written = parts_of(function.body, tirx.BufferStore)
     *others, result = function.params
     if any(store.buffer.same_as(param) for store in written for param in others):
         return False

@@ -14,6 +14,7 @@ from tvm import tirx
 
 from heterocc.compiler.lower.cpu.assumptions import Assumptions, is_bounded
 from heterocc.compiler.lower.cpu.sizes import dims_of
+from heterocc.compiler.lower.kernels.expressions import parts_of
 from heterocc.compiler.lower.variables import size_variable, typical_of, with_typical
 from heterocc.compiler.lower.written import REQUEST, WRITTEN
 
@@ -52,8 +53,7 @@ def with_own_sizes(function: tirx.PrimFunc) -> tirx.PrimFunc:
     kinds = tuple({tirx.Add, tirx.FloorDiv, *(type(dim) for dim in compound)})
     made = tvm_ffi.structural_map(function, [(kinds, replaced)], order="pre")
     made = tirx.PrimFunc(list(made.params), made.body, attrs=made.attrs)  # its type has the variables, too
-    left: list[tirx.Var] = []
-    tvm_ffi.structural_walk(made.body, [(tirx.Var, left.append)], order="pre")
+    left = parts_of(made.body, tirx.Var)
     return function if any(var.same_as(name) for var in left for name, _ in first) else made
 
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol, TypeAlias
 
-import tvm_ffi
 from tvm import tirx
 
 from heterocc.compiler.lower.cpu.generate import emit
@@ -18,6 +17,7 @@ from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.sizes import attempt, restore, with_guards
+from heterocc.compiler.lower.kernels.expressions import parts_of
 
 MOST_STORES = 6000
 """The limit on stores in the code of a kernel: LLVM takes 12 seconds and a gigabyte for 14,000."""
@@ -87,9 +87,7 @@ def written_best(
 
 def number_of_stores(function: tirx.PrimFunc) -> int:
     """The number of stores in a kernel's code, by which its length is judged."""
-    stores: list[tirx.BufferStore] = []
-    tvm_ffi.structural_walk(function.body, [(tirx.BufferStore, stores.append)], order="pre")
-    return len(stores)
+    return len(parts_of(function.body, tirx.BufferStore))
 
 
 def candidates(kernel: Kernel, forms: Iterable[Form], isa: Isa) -> list[Candidate]:

@@ -7,7 +7,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import tvm_ffi
 from tvm import tirx
 
 from heterocc.compiler.lower.cpu.generate.bfloat.bfloat_product import propose_paired_product
@@ -29,6 +28,7 @@ from heterocc.compiler.lower.cpu.generate.read import BYTES, FLOATS, OTHERS, Fol
 from heterocc.compiler.lower.cpu.generate.rows.rows import generate_rows
 from heterocc.compiler.lower.cpu.generate.rows.stages import read_rows
 from heterocc.compiler.lower.cpu.sizes import attempt
+from heterocc.compiler.lower.kernels.expressions import is_zero, parts_of
 
 FORMS: tuple[Form, ...] = (
     propose_product,
@@ -118,6 +118,4 @@ def _packing_itself(kernel: Kernel, forms: Sequence[Form], isa: Isa) -> Done | N
 
 
 def _has_empty_loop(function: tirx.PrimFunc) -> bool:
-    loops: list[tirx.For] = []
-    tvm_ffi.structural_walk(function.body, [(tirx.For, loops.append)], order="pre")
-    return any(isinstance(loop.extent, tirx.IntImm) and int(loop.extent) == 0 for loop in loops)
+    return any(is_zero(loop.extent) for loop in parts_of(function.body, tirx.For))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import tvm
-import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.ir import Call, TensorLoad
 from tvm.tirx import get_tir_pipeline
@@ -14,7 +14,7 @@ from tvm.tirx.compilation_pipeline import register_tir_pipeline
 from heterocc.compiler.lower.codegen.passes import as_pass
 from heterocc.compiler.lower.cpu.generate.pairs import with_pairs
 from heterocc.compiler.lower.cpu.maths.rules import expand_functions, mark_functions
-from heterocc.compiler.lower.kernels.expressions import dtype_of, is_conditional, is_zero
+from heterocc.compiler.lower.kernels.expressions import dtype_of, is_conditional, is_zero, parts_of
 
 PIPELINE = "heterocc_cpu"
 """The name by which `tvm.tirx.build` and `relax.build` find these passes."""
@@ -29,7 +29,7 @@ def _passes() -> tuple[tvm.transform.Pass, Callable[[], tvm.transform.Pass], Cal
     def lowered(mod: tvm.IRModule) -> tvm.IRModule:
         context = tvm.transform.PassContext.current()
         without, config = [*LEFT_TO_LLVM, *FOR_GPUS], dict(context.config)
-        scheduled = _has_blocks(mod)
+        scheduled = bool(_parts(mod, s_tir.SBlockRealize))  # generated kernels have no blocks
         if not scheduled:
             config |= WITHOUT_SHARED_MEMORY
             without += [*FOR_SCHEDULES, *FOR_LOOPS, *(FOR_TENSORS if _is_flat(mod) else ())]
@@ -107,54 +107,27 @@ def _is_flat(mod: tvm.IRModule) -> bool:
 
     That would be a place inside other memory, from which on they count, or truth values, which are stored as bytes.
     """
-    used: list[tirx.Buffer] = []
-    kinds = [
-        (TensorLoad, lambda load: used.append(load.source)),
-        (tirx.BufferStore, lambda store: used.append(store.buffer)),
-        (tirx.AllocBuffer, lambda alloc: used.append(alloc.buffer)),
-    ]
-    for _, function in mod.functions_items():
-        tvm_ffi.structural_walk(function.body, kinds, order="pre")
+    used = _parts(mod, TensorLoad, tirx.BufferStore, tirx.AllocBuffer)
+    buffers = (part.source if isinstance(part, TensorLoad) else part.buffer for part in used)
     return all(
-        len(b.shape) == 1 and dtype_of(b) != "bool" and not b.ty.strides and is_zero(b.ty.elem_offset) for b in used
+        len(b.shape) == 1 and dtype_of(b) != "bool" and not b.ty.strides and is_zero(b.ty.elem_offset) for b in buffers
     )
 
 
-def _has_blocks(mod: tvm.IRModule) -> bool:
-    """Whether a kernel has blocks, as scheduled ones have and generated ones have not."""
-    blocks: list[s_tir.SBlockRealize] = []
-    for _, function in mod.functions_items():
-        tvm_ffi.structural_walk(function.body, [(s_tir.SBlockRealize, blocks.append)], order="pre")
-    return bool(blocks)
+def _parts(mod: tvm.IRModule, *kinds: type) -> list[Any]:
+    """The parts of all kernels that are of these kinds."""
+    return [part for _, function in mod.functions_items() for part in parts_of(function.body, *kinds)]
 
 
 def _has_conditions(mod: tvm.IRModule) -> bool:
     """Whether what the lanes of a vector read depends on a condition, a limit, or a quotient."""
-    lanes: list[tirx.Var] = []
-    decided: list[tirx.Expr] = []
-
-    def loop(node: tirx.For) -> None:
-        if node.kind == tirx.ForKind.VECTORIZED:
-            lanes.append(node.loop_var)
-
-    def call(node: Call) -> None:
-        if is_conditional(node):
-            decided.append(node)
-
-    def number(node: tirx.Expr) -> None:
-        if dtype_of(node).startswith("int"):
-            decided.append(node)
-
-    kinds = [(kind, number) for kind in (tirx.Min, tirx.Max, tirx.FloorDiv, tirx.FloorMod)]
-    for _, function in mod.functions_items():
-        tvm_ffi.structural_walk(function.body, [(tirx.For, loop), (Call, call), *kinds], order="pre")
+    # Expressions have `==` for themselves; the hash of an object is its address.
+    lanes = {hash(loop.loop_var) for loop in _parts(mod, tirx.For) if loop.kind == tirx.ForKind.VECTORIZED}
     if not lanes:
         return False
-    # Expressions have `==` for themselves; the hash of an object is its address.
-    known, used = set(map(hash, lanes)), []
-    for expr in decided:
-        tvm_ffi.structural_walk(expr, [(tirx.Var, lambda var: used.append(hash(var)))], order="pre")
-    return not known.isdisjoint(used)
+    numbers = _parts(mod, tirx.Min, tirx.Max, tirx.FloorDiv, tirx.FloorMod)
+    decided = [*filter(is_conditional, _parts(mod, Call)), *(n for n in numbers if dtype_of(n).startswith("int"))]
+    return any(hash(var) in lanes for expr in decided for var in parts_of(expr, tirx.Var))
 
 
 def _has_sizes(mod: tvm.IRModule) -> bool:

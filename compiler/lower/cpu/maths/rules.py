@@ -23,6 +23,7 @@ from heterocc.compiler.lower.cpu.maths.circular import atan, cos, sin, tan
 from heterocc.compiler.lower.cpu.maths.inverse import acosh, asinh, atanh
 from heterocc.compiler.lower.cpu.maths.power import power
 from heterocc.compiler.lower.cpu.maths.remainder import fmod
+from heterocc.compiler.lower.kernels.expressions import parts_of
 from heterocc.compiler.lower.kernels.functions.arc_sine import acos, asin
 from heterocc.compiler.lower.kernels.functions.exponential import exp, log
 from heterocc.compiler.lower.kernels.functions.hyperbolic import cosh, sinh
@@ -152,9 +153,7 @@ def _calls_functions(code: tirx.PrimFunc | tirx.Stmt | tirx.Expr) -> bool:
 
 def _calls_in(code: tirx.PrimFunc | tirx.Stmt | tirx.Expr, wanted: Callable[[Call], bool]) -> list[Call]:
     """The calls of a kind, those that contain others before these."""
-    calls: list[Call] = []
-    tvm_ffi.structural_walk(code, [(Call, lambda c: calls.append(c) if wanted(c) else None)], order="pre")
-    return calls
+    return [call for call in parts_of(code, Call) if wanted(call)]
 
 
 def _expanded(function: tirx.PrimFunc, avx512: bool) -> tirx.PrimFunc:

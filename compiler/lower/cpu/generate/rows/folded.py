@@ -68,7 +68,7 @@ class Folded(Along):
 
     def __init__(self, rows: Rows, lanes: int, axis: Axis) -> None:
         super().__init__(rows, lanes, axis)
-        self.lanes = lanes
+        self.lanes = self.abreast = lanes
         self.vectors = _accumulators(axis.length, lanes)
         self.group = self.vectors * lanes // axis.length
         """The number of elements of each row in all accumulators together."""

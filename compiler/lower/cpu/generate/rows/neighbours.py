@@ -16,7 +16,6 @@ from heterocc.compiler.lower.cpu.generate.rows.passes import Pass, is_row
 from heterocc.compiler.lower.cpu.generate.rows.stages import Rows
 from heterocc.compiler.lower.cpu.generate.rows.values import Read, RowWriter, Spot
 from heterocc.compiler.lower.cpu.sizes import assumed, at_least, exceeds, is_number, typical
-from heterocc.compiler.lower.kernels.expressions import dtype_of
 
 WIDE = 4
 """The number of vectors of neighbouring rows that are processed together."""
@@ -55,6 +54,7 @@ class Along(RowWriter):
 
     def __init__(self, rows: Rows, lanes: int, axis: Axis, beside: int = 0) -> None:
         super().__init__(rows, lanes, axis)
+        self.abreast = self.lanes
         self.beside = beside
         self.line = axis
         """The axis that vectors go along."""
@@ -82,42 +82,13 @@ class Along(RowWriter):
             starts = [tirx.min(start, index(self.axis.length - lanes)) for start in starts]
         self.write_passes(arguments, outer, starts)
 
-    def write_passes(self, arguments: Arguments, outer: Place, starts: Sequence[tirx.Expr]) -> None:
-        """Write the passes over the rows whose vectors have these starts."""
-        self.held, self.ready = {}, set()
-        for step in self.plan.passes:
-            self._hold(arguments, step.before, outer, starts)
-            self._pass(arguments, step, outer, starts)
-            self.ready |= set(step.stores)
-        self._hold(arguments, self.plan.after, outer, starts)
-
-    def _hold(self, arguments: Arguments, numbers: Sequence[int], outer: Place, starts: Sequence[tirx.Expr]) -> None:
-        """Compute single values of the rows."""
-        for number in numbers:
-            dtype = dtype_of(self.rows.stages[number].buffer)
-            registers = [emit.registers(1, self.lanes, dtype) for _ in starts]
-            for column, (register, start) in enumerate(zip(registers, starts, strict=True)):
-                with emit.loop(self.lanes, "vectorized") as lane:
-                    spot = Spot([*outer, (self.axis, self.row(start + lane))], lane, column, index(0), {}, {})
-                    build.buffer_store(register, self.value(arguments, number, spot), [lane])
-            self.held[number] = registers
-            self.give_rows(arguments, number, outer, starts)
+    def row_place(self, outer: Place, row: tirx.Expr) -> Place:
+        """As of others, along the axis of the rows."""
+        return [*outer, (self.axis, self.row(row))]
 
     def row(self, place: tirx.Expr) -> tirx.Expr:
         """The row of a lane, by its place from the start of the first vector."""
         return place
-
-    def give_rows(self, arguments: Arguments, number: int, outer: Place, starts: Sequence[tirx.Expr]) -> None:
-        """Store single values of the rows that are an output."""
-        if self.rows.argument(self.rows.stages[number].buffer) is None:
-            return
-        for register, start in zip(self.held[number], starts, strict=True):
-            with emit.loop(self.lanes, "vectorized") as lane:
-                self.give(arguments, number, register[lane], [*outer, (self.axis, start + lane)])
-
-    def held_value(self, number: int, spot: Spot) -> tirx.Expr:
-        """The value of the row that a lane belongs to."""
-        return self.held[number][spot.column][spot.lane]
 
     def over_terms(self, body: Callable[..., None]) -> None:
         """As of others; elements beside each other are written one by one."""
@@ -148,7 +119,8 @@ class Along(RowWriter):
                 reads.append((load, register))
         return every
 
-    def _pass(self, arguments: Arguments, step: Pass, outer: Place, starts: Sequence[tirx.Expr]) -> None:
+    def write_pass(self, arguments: Arguments, step: Pass, outer: Place, starts: Sequence[tirx.Expr]) -> None:
+        """Write a pass over the rows whose vectors have these starts."""
         separated = [self._separated(arguments, step, outer, start) for start in starts]
         totals = {n: [emit.registers(1, self.lanes) for _ in starts] for n in step.reductions}
 
@@ -158,7 +130,7 @@ class Along(RowWriter):
         for number, registers in totals.items():
             for column, (register, start) in enumerate(zip(registers, starts, strict=True)):
                 with emit.loop(self.lanes, "vectorized") as lane:
-                    place = [*outer, (self.axis, self.row(start + lane))]
+                    place = self.row_place(outer, start + lane)
                     stored = self.row(index(column * self.lanes) + lane)
                     spot = Spot(place, lane, column, stored, {}, {}, read=read(column, index(0)))
                     build.buffer_store(register, self.first(arguments, number, spot), [lane])

@@ -16,7 +16,7 @@ from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.panels import Panels
-from heterocc.compiler.lower.cpu.generate.places import Axis, index, offset
+from heterocc.compiler.lower.cpu.generate.places import Axis, Place, index, offset
 from heterocc.compiler.lower.cpu.generate.rows.folded import Folded, folds
 from heterocc.compiler.lower.cpu.generate.rows.neighbours import Along, beside_axis
 from heterocc.compiler.lower.cpu.generate.rows.passes import Pass
@@ -82,7 +82,8 @@ class _Across(RowWriter):
         for number in self.terms:
             length *= self.rows.extents[number]
         self.homes = self._homes()
-        self.share_rows(self.outer.length, length, lambda row: self._row(arguments, row))
+        start = [index(0)]
+        self.share_rows(self.outer.length, length, lambda n: self.write_passes(arguments, self.outer_place(n), start))
 
     def _homes(self) -> dict[int, int]:
         """A stage stored for later passes and the output whose memory holds it until it has the output itself.
@@ -99,30 +100,8 @@ class _Across(RowWriter):
                 return {stored[-1]: output}
         return {}
 
-    def _row(self, arguments: Arguments, row: tirx.Expr) -> None:
-        self.held, self.ready = {}, set()
-        outer = self.outer_place(row)
-        for step in self.plan.passes:
-            self._hold(arguments, step.before, outer)
-            self._pass(arguments, step, outer)
-            self.ready |= set(step.stores)
-        self._hold(arguments, self.plan.after, outer)
-
-    def _hold(self, arguments: Arguments, numbers: Sequence[int], outer: list[tuple[Axis, tirx.Expr]]) -> None:
-        """Compute single values of the row."""
-        for number in numbers:
-            spot = Spot(outer, index(0), 0, index(0), {}, {})
-            register = emit.registers(1, 1, dtype_of(self.rows.stages[number].buffer))
-            emit.put(register, self.value(arguments, number, spot), index(0), 1)
-            self.held[number] = [register]
-        for number in numbers:
-            if self.rows.argument(self.rows.stages[number].buffer) is not None:
-                self.give(arguments, number, self.held[number][0][index(0)], outer)
-
-    def held_value(self, number: int, spot: Spot) -> tirx.Expr:
-        return self.held[number][0][index(0)]
-
-    def _pass(self, arguments: Arguments, step: Pass, outer: list[tuple[Axis, tirx.Expr]]) -> None:
+    def write_pass(self, arguments: Arguments, step: Pass, outer: Place, starts: Sequence[tirx.Expr]) -> None:
+        """Write a pass over the row."""
         whole, tail = divmod(self.axis.length, self.lanes)
         together = self.calls_function(step)
         few = self.heavy and not step.reductions
@@ -198,8 +177,7 @@ class _Across(RowWriter):
             walk({})
         for number, total in totals.items():
             self.held[number] = [folded(total, self.lanes, self.combined(number).combine, chains)]
-            if self.rows.argument(self.rows.stages[number].buffer) is not None:
-                self.give(arguments, number, self.held[number][0][index(0)], outer)
+            self.give_rows(arguments, number, outer, starts)
 
     def _raw(
         self, arguments: Arguments, step: Pass, place: list[tuple[Axis, tirx.Expr]], start: tirx.Expr

@@ -82,6 +82,8 @@ class RowWriter:
         inside = set(axis.loops)
         self.terms = [n for n in rows.terms if n not in inside]
         self.outer = rows.axis([n for n in rows.places if n not in inside])
+        self.abreast = 1
+        """The rows of a vector: 1 if vectors go along a row."""
         self.held: dict[int, list[tirx.Buffer]] = {}
         self.ready: set[int] = set()
         self.scratch: dict[int, tirx.Buffer] = {}
@@ -133,6 +135,40 @@ class RowWriter:
         if apart and not guards:
             return [(outer, row)]
         return [self.single(n, value) for n, value in emit.split(outer, row)]
+
+    def write_passes(self, arguments: Arguments, outer: Place, starts: Sequence[tirx.Expr]) -> None:
+        """Write the passes over a row, or over the rows whose vectors have these starts."""
+        self.held, self.ready = {}, set()
+        for step in self.plan.passes:
+            self._hold(arguments, step.before, outer, starts)
+            self.write_pass(arguments, step, outer, starts)
+            self.ready |= set(step.stores)
+        self._hold(arguments, self.plan.after, outer, starts)
+
+    def _hold(self, arguments: Arguments, numbers: Sequence[int], outer: Place, starts: Sequence[tirx.Expr]) -> None:
+        """Compute single values of the rows."""
+        for number in numbers:
+            dtype = dtype_of(self.rows.stages[number].buffer)
+            registers = [emit.registers(1, self.abreast, dtype) for _ in starts]
+            for column, (register, start) in enumerate(zip(registers, starts, strict=True)):
+                with emit.loop(self.abreast, "vectorized") as lane:
+                    spot = Spot(self.row_place(outer, start + lane), lane, column, index(0), {}, {})
+                    build.buffer_store(register, self.value(arguments, number, spot), [lane])
+            self.held[number] = registers
+            self.give_rows(arguments, number, outer, starts)
+
+    def give_rows(self, arguments: Arguments, number: int, outer: Place, starts: Sequence[tirx.Expr]) -> None:
+        """Store single values of the rows that are an output."""
+        if self.rows.argument(self.rows.stages[number].buffer) is None:
+            return
+        for register, start in zip(self.held[number], starts, strict=True):
+            with emit.loop(self.abreast, "vectorized") as lane:
+                self.give(arguments, number, register[lane], self.row_place(outer, start + lane))
+
+    def row_place(self, outer: Place, row: tirx.Expr) -> Place:
+        """The place of a single value of a row, by its number among those beside each other."""
+        del row
+        return outer
 
     def over_terms(self, body: Callable[[list[tuple[Axis, tirx.Expr]], tirx.Expr], None]) -> None:
         """Write `body(place, number)` in a nest of the row's loops other than the vectors' axis."""
@@ -262,7 +298,7 @@ class RowWriter:
             if stage is None:
                 return arguments.flat(read.source)[self.offset(read.indices, read.source, spot.place)]
             if stage in self.held:
-                return self.held_value(stage, spot)
+                return self.held[stage][spot.column][spot.lane if self.abreast > 1 else index(0)]
             if stage in spot.kept:
                 return spot.kept[stage][spot.lane]
             if stage in self.ready:
@@ -335,6 +371,6 @@ class RowWriter:
         """Write the kernel's body."""
         raise NotImplementedError
 
-    def held_value(self, number: int, spot: Spot) -> tirx.Expr:
-        """The row's value for a vector or a single element."""
+    def write_pass(self, arguments: Arguments, step: Pass, outer: Place, starts: Sequence[tirx.Expr]) -> None:
+        """Write a pass over a row, or over the rows whose vectors have these starts."""
         raise NotImplementedError
