@@ -1,20 +1,19 @@
 """Sums of columns that overlap in an image, the reverse of taking windows out of it: vectors along a row.
 
 Places of a row whose indices have one remainder by the stride are sums over the taps that meet them. A vector of places
-for each remainder is computed, and these are put together in a line of memory, which is copied to the image.
+for each remainder is computed, and stored number by number in a line of memory, which is copied to the image.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tvm import tirx
 from tvm.script.ir_builder import tirx as build
 
 from heterocc.compiler.lower.cpu.generate import emit
-from heterocc.compiler.lower.cpu.generate.maps.shuffles import interleaved
 from heterocc.compiler.lower.cpu.generate.masked import mask, masked_vector
 from heterocc.compiler.lower.cpu.generate.places import index
 from heterocc.compiler.lower.cpu.generate.requested.request import Request
@@ -22,12 +21,6 @@ from heterocc.compiler.lower.cpu.generate.spans import in_vectors
 
 ELEMENT = 4
 """The work of an element of the columns, in multiply-adds."""
-
-MOST_SHUFFLED = 4
-"""The limit on vectors that are put together by shuffles; of more, every element is stored on its own."""
-
-MOST_TAPS = 400
-"""The limit on taps that have code of their own: LLVM takes a quarter of a second for 256, and a minute for 4096."""
 
 Meets = Callable[[tirx.Expr, tirx.Expr], None]
 """What is written for a tap that meets a place, and the window that has it there."""
@@ -53,21 +46,15 @@ class OverlapAxis:
         """The groups of `stride` places, the last of which may have fewer."""
         return -(-self.places // self.stride)
 
-    def meeting(self, group: tirx.Expr, phase: int | tirx.Expr, body: Meets) -> None:
-        """Write `body` for the taps that meet place `phase` of a group: one after the other, or a loop over them.
+    def meeting(self, place: tirx.Expr, body: Meets) -> None:
+        """Write `body` in a loop over the taps that meet a place.
 
-        Those whose distance from a place is a multiple of the stride lie `stride / gcd(stride, dilation)` apart.
+        Those whose distance from it is a multiple of the stride lie `stride / gcd(stride, dilation)` apart.
         """
-        if isinstance(phase, int):
-            for tap in range(self.taps):
-                window, rest = divmod(phase + self.before - tap * self.dilation, self.stride)
-                if not rest:
-                    body(index(tap), emit.bound(group + index(window)))
-            return
         common = math.gcd(self.stride, self.dilation)
         step = self.stride // common
         inverse = pow(self.dilation // common, -1, step) if step > 1 else 0
-        before = emit.bound(group * index(self.stride) + phase + index(self.before))
+        before = emit.bound(place + index(self.before))
         first = emit.bound(tirx.floormod(tirx.floordiv(before, index(common)) * index(inverse), index(step)))
         with emit.loop(-(-self.taps // step)) as number:
             tap = emit.bound(first + number * index(step))
@@ -99,73 +86,46 @@ class _Writer:
     def __init__(
         self, rows: OverlapAxis, across: OverlapAxis, channels: int, lanes: int, arguments: Sequence[tirx.Buffer]
     ) -> None:
-        self.columns, *bias, self.image = arguments
-        self.bias = bias[0] if bias else None
+        self.columns, *self.bias, self.image = arguments
         self.rows, self.across, self.channels, self.lanes = rows, across, channels, lanes
         self.vectors = -(-across.groups // lanes)
-        self.unrolled = rows.taps * across.taps <= MOST_TAPS
 
     def write(self, planes: int) -> None:
         """Write the loops over planes and rows."""
         rows, across = self.rows, self.across
         work = planes * rows.taps * across.taps * rows.count * across.count * ELEMENT
-        parts = emit.shares(work, planes, rows.groups)
+        parts = emit.shares(work, planes, rows.places)
         with emit.shared_loop(planes * parts, work) as task:
             plane, part = emit.unpacked(task, (planes, parts))
             line = emit.scratch(self.vectors * self.lanes * across.stride)
-            with emit.share_loop(part, parts, rows.groups) as group:
-                for phase in self._each(rows.stride):
-                    row = emit.bound(group * index(rows.stride) + _place(phase))
-                    if rows.places % rows.stride == 0:
-                        self._row(line, plane, (group, phase), row)
-                    else:
-                        with build.If(row < index(rows.places)), build.Then():
-                            self._row(line, plane, (group, phase), row)
+            with emit.share_loop(part, parts, rows.places) as row:
+                self._row(line, plane, row)
 
-    def _each(self, count: int) -> Iterator[int | tirx.Expr]:
-        """The remainders by a stride: numbers, each with code of its own, or the variable of a loop."""
-        if self.unrolled:
-            yield from range(count)
-        else:
-            with emit.loop(count) as number:
-                yield number
-
-    def _row(self, line: tirx.Buffer, plane: tirx.Expr, at: tuple[tirx.Expr, int | tirx.Expr], row: tirx.Expr) -> None:
-        """Write a row, which is at a group and a remainder."""
-        across, lanes, stride = self.across, self.lanes, self.across.stride
-        with emit.loop(self.vectors) as vector:
-            start, totals = emit.bound(vector * index(lanes)), []
-            for remainder in self._each(stride):
-                totals.append(self._total(plane, at, start, remainder))
-                if not self.unrolled or stride > MOST_SHUFFLED:
-                    with emit.loop(lanes) as lane:
-                        to = (start + lane) * index(stride) + _place(remainder)
-                        build.buffer_store(line, totals[-1][lane], [to])
-            if self.unrolled and stride <= MOST_SHUFFLED:
-                whole = [emit.vector(total, index(0), lanes) for total in totals]
-                for part in range(stride):
-                    value = interleaved(whole, lanes, part) if stride > 1 and lanes > 1 else whole[part]
-                    emit.put(line, value, start * index(stride) + index(part * lanes), lanes)
+    def _row(self, line: tirx.Buffer, plane: tirx.Expr, row: tirx.Expr) -> None:
+        """Write a row."""
+        across, lanes = self.across, self.lanes
+        with emit.loop(self.vectors) as vector, emit.loop(across.stride) as remainder:
+            start = emit.bound(vector * index(lanes * across.stride) + remainder)
+            total = self._total(plane, row, start)
+            with emit.loop(lanes) as lane:
+                build.buffer_store(line, total[lane], [start + lane * index(across.stride)])
         begin = emit.bound((plane * index(self.rows.places) + row) * index(across.places))
-        added = None if self.bias is None else self.bias[tirx.floormod(plane, index(self.channels))]
+        added = [bias[tirx.floormod(plane, index(self.channels))] for bias in self.bias]
 
         def move(place: tirx.Expr, width: int) -> None:
-            value = emit.vector(line, place, width)
-            value = value if added is None else value + emit.broadcast(added, width)
-            emit.put(self.image, value, begin + place, width)
+            more = (emit.broadcast(number, width) for number in added)
+            emit.put(self.image, sum(more, start=emit.vector(line, place, width)), begin + place, width)
 
         in_vectors(across.places, lanes, move)
 
-    def _total(
-        self, plane: tirx.Expr, at: tuple[tirx.Expr, int | tirx.Expr], start: tirx.Expr, remainder: int | tirx.Expr
-    ) -> tirx.Buffer:
-        """The sums of a vector of places of a row that have one remainder by the stride: those from a group on."""
+    def _total(self, plane: tirx.Expr, row: tirx.Expr, start: tirx.Expr) -> tirx.Buffer:
+        """The sums of a vector of places of a row, from `start` on and a stride apart."""
         rows, across, lanes = self.rows, self.across, self.lanes
         total = emit.cleared(1, lanes)
 
         def add_row(tap_row: tirx.Expr, window_row: tirx.Expr) -> None:
             with build.If(tirx.all(window_row >= index(0), window_row < index(rows.count))), build.Then():
-                across.meeting(start, remainder, lambda tap, window: add(tap_row, window_row, tap, window))
+                across.meeting(start, lambda tap, window: add(tap_row, window_row, tap, window))
 
         def add(tap_row: tirx.Expr, window_row: tirx.Expr, tap: tirx.Expr, window: tirx.Expr) -> None:
             number = (plane * index(rows.taps) + tap_row) * index(across.taps) + tap
@@ -181,9 +141,5 @@ class _Writer:
         def plus(value: tirx.Expr) -> None:
             emit.put(total, emit.vector(total, index(0), lanes) + value, index(0), lanes)
 
-        rows.meeting(*at, add_row)
+        rows.meeting(row, add_row)
         return total
-
-
-def _place(number: int | tirx.Expr) -> tirx.Expr:
-    return index(number) if isinstance(number, int) else number

@@ -16,7 +16,6 @@ from onnx import helper
 
 from heterocc.compiler.lower.cpu.alignment import at_any_address
 from heterocc.compiler.lower.cpu.generate.isa import isa_of
-from heterocc.compiler.lower.cpu.generate.requested import overlap_add
 from heterocc.compiler.lower.cpu.maths.pipeline import PIPELINE
 from heterocc.compiler.lower.cpu.schedule import kernel_code
 from heterocc.compiler.lower.pipeline import kernel_module
@@ -202,13 +201,10 @@ def added(columns: np.ndarray, counts: Sequence[int], taps: Sequence[int], **att
 
 
 @pytest.mark.parametrize("cpu", runnable())
-@pytest.mark.parametrize("loops", [False, True])
-def test_columns_that_overlap_are_added(cpu: str, loops: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    if loops:
-        monkeypatch.setattr(overlap_add, "MOST_TAPS", 0)
+def test_columns_that_overlap_are_added(cpu: str) -> None:
     rng = np.random.default_rng(0)
     made = Operators()
-    for counts, taps, attributes in (*OVERLAPS, *(MANY_TAPS if loops else ())):
+    for counts, taps, attributes in (*OVERLAPS, *MANY_TAPS):
         columns = rng.standard_normal((2, 3 * int(np.prod(taps)), int(np.prod(counts)))).astype(np.float32)
         image = added(columns, counts, taps, **attributes)
         made.add("Col2Im", [columns], [image.astype(np.float32)], image.shape[2:], taps, error=1e-5, **attributes)
