@@ -18,7 +18,7 @@ from heterocc.compiler.lower.cpu.generate.candidates import Candidate
 from heterocc.compiler.lower.cpu.generate.emit import Arguments, Step
 from heterocc.compiler.lower.cpu.generate.epilogue import can_store
 from heterocc.compiler.lower.cpu.generate.isa import Isa
-from heterocc.compiler.lower.cpu.generate.places import Place, at, index, overlapping, shape_of
+from heterocc.compiler.lower.cpu.generate.places import Place, at, index
 from heterocc.compiler.lower.cpu.generate.products.product import ProductWriter
 from heterocc.compiler.lower.cpu.generate.products.product_form import Product, find_product
 from heterocc.compiler.lower.cpu.generate.products.product_reads import Panel
@@ -76,34 +76,9 @@ class ByteWriter(ProductWriter):
         outer = math.prod(typical(a.length) for a in self.product.outer)
         return outer * self.cost / 2 * sum(count * rows * vectors for count, rows, vectors in tiles)
 
-    @property
-    def widens(self) -> bool:
-        """Whether the data is copied in 16 bits: two of its numbers are then read by one instruction, not by six."""
-        length = self.product.columns.length
-        return self.isa.dot == "pairs" and self._numbers >= self.isa.lanes and length > self.isa.lanes
-
-    @property
-    def _numbers(self) -> int:
-        """The length of the data, 0 if it is known only at run time."""
-        size = math.prod(shape_of(self.product.numbers.load.source) or (0,))
-        return size if is_number(size) else 0
-
-    def _widened(self, data: tirx.Buffer) -> tirx.Buffer:
-        """Copy the data to memory in 16 bits."""
-        lanes, size = 2 * self.isa.lanes, self._numbers
-        lanes = lanes if size >= lanes else lanes // 2
-        copied = emit.scratch(size, "int16")
-        vectors = -(-size // lanes)
-        parts = emit.shares(self.product.work, 1, vectors)
-        with emit.shared_loop(parts, self.product.work) as part, emit.share_loop(part, parts, vectors) as number:
-            start = overlapping(number * index(lanes), size, lanes)
-            emit.put(copied, tirx.Cast(f"int16x{lanes}", emit.vector(data, start, lanes)), start, lanes)
-        return copied
-
     def write(self, arguments: Arguments) -> None:
         """Write the kernel's body."""
-        data = arguments.flat(self.product.numbers.load.source)
-        self.data = self._widened(data) if self.widens else data
+        self.data = arguments.flat(self.product.numbers.load.source)
         super().write(arguments)
 
     def sums(

@@ -7,22 +7,20 @@ steps with them.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from tvm import tirx
 from tvm.script.ir_builder import tirx as build
 
 from heterocc.compiler.lower.cpu.generate import emit
-from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.places import index
+from heterocc.compiler.lower.cpu.generate.requested.request import Request
 
 WIDE = 4
 """Vectors of columns of a task."""
 
 
-def write_linear_attention(
-    options: Mapping[str, object], shapes: Sequence[Sequence[int]], isa: Isa, arguments: Sequence[tirx.Buffer]
-) -> None:
+def write_linear_attention(request: Request, arguments: Sequence[tirx.Buffer]) -> None:
     """Write `(queries, keys, values, [past], [factors], [rates], result, state)`.
 
     Queries, keys and values are [batch, steps, heads · size], the state [batch, heads of values, size of keys, size of
@@ -31,16 +29,17 @@ def write_linear_attention(
     state's rows, times the queries and the option `scale`.
     """
     queries, keys, values, *given, result, state = arguments
-    past, factors, rates = (given.pop(0) if int(str(options[name])) else None for name in ("past", "factors", "rates"))
+    past, factors, rates = (given.pop(0) if request.number(name) else None for name in ("past", "factors", "rates"))
+    shapes = request.shapes
     batch, steps, _ = shapes[0]
     _, heads, size, columns = shapes[-1]
-    query_heads, key_heads = int(str(options["query_heads"])), shapes[1][2] // size
+    query_heads, key_heads = request.number("query_heads"), shapes[1][2] // size
     group = max(1, query_heads // heads)
     result_heads = shapes[-2][2] // columns
-    lanes = math.gcd(columns, isa.lanes)
+    lanes = math.gcd(columns, request.isa.lanes)
     wide = math.gcd(columns // lanes, max(1, WIDE // group))
     chunks = columns // (lanes * wide)
-    scale = tirx.const(float(str(options["scale"])), "float32")
+    scale = tirx.const(float(request.text("scale")), "float32")
     rows_have_factors = factors is not None and shapes[3 if past is None else 4][2] != heads
     each_rate = 0 if rates is None else shapes[-3][2]
 

@@ -34,9 +34,6 @@ WORDS = 4
 MANY = 16
 """Rows of float32 for which unpacked weights are worth being stored."""
 
-FEW = 4
-"""Rows of the tiles for what tiles of the best size leave, before single rows."""
-
 
 def write_blocked_product(request: Request, arguments: Sequence[tirx.Buffer]) -> None:
     """Write `(rows, their sums, words, scales, [zeros], [table], result)`; rows of int8 have scales before their sums.
@@ -126,13 +123,7 @@ def _write_rows(given: BlockedArguments, panel: _Panel, rows: tuple[tirx.Expr, i
         with emit.loop(given.blocks // given.chunk) as chunk:
             if panel.memory is not None:
                 _unpack(given, panel, chunk)
-            tiles = _whole_tiles(count, tall)
-            with emit.loop(sum(run.count for run in tiles)) as tile:
-                emit.either_run(
-                    tiles,
-                    tile,
-                    lambda run: _multiply(given, panel, chunk, (begin + emit.start_of(run, tile), run.size)),
-                )
+            each_tile(count, tall, lambda first, size: _multiply(given, panel, chunk, (begin + first, size)), near=True)
 
     if given.plain:
         many()
@@ -142,18 +133,6 @@ def _write_rows(given: BlockedArguments, panel: _Panel, rows: tuple[tirx.Expr, i
         many()
     else:
         emit.either(index(count) >= index(MANY), many, few)
-
-
-def _whole_tiles(rows: int, tall: int) -> tuple[Run, ...]:
-    """Rows in tiles of `tall`, then of a few, then single ones; no two tiles have a row in common."""
-    tiles: list[Run] = []
-    first: int = 0
-    start: int = 0
-    for size in sorted({tall, min(tall, FEW), 1}, reverse=True):
-        count = (rows - start) // size
-        tiles.append(Run(first, start, count, size))
-        first, start = first + count, start + count * size
-    return tuple(tiles)
 
 
 def _unpack(given: BlockedArguments, panel: _Panel, chunk: tirx.Expr) -> None:

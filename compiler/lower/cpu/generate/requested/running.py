@@ -11,7 +11,7 @@ from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.places import index
 from heterocc.compiler.lower.cpu.generate.requested.columns import rows
 from heterocc.compiler.lower.cpu.generate.requested.request import Request
-from heterocc.compiler.lower.cpu.sizes import exceeds
+from heterocc.compiler.lower.cpu.generate.spans import in_vectors
 
 BLOCK = 32
 """The vectors of a row that a task computes in turn.
@@ -23,17 +23,16 @@ Rows are often a power of two apart, so short pieces of many rows would share fe
 def write_running(request: Request, arguments: Sequence[tirx.Buffer]) -> None:
     """Write `(data, result)`: running sums or products. The axis must not be the last one.
 
-    Each block of a row is computed from the same block of the row before, which is in the cache.
+    Each block of a row is computed from the same block of the row before, which is in the cache. The last one overlaps.
     """
     (data, results), (outer, count, inner) = arguments, request.around(request.number("axis"))
     lanes = request.lanes(inner, request.dtypes[0])
     exclusive = bool(request.number("exclusive"))
-    size = lanes * BLOCK
+    size = min(inner, lanes * BLOCK)
     blocks = -(-inner // size)
     with rows(outer * blocks, outer * count * inner) as task:
         number, block = emit.unpacked(task, (outer, blocks))
-        start = build.bind(block * index(size))
-        whole = build.bind(tirx.min(index(BLOCK), tirx.floordiv(index(inner) - start, index(lanes))))
+        start = build.bind(tirx.min(block * index(size), index(inner - size)))
 
         def row_at(step: tirx.Expr) -> tirx.Expr:
             return build.bind((number * index(count) + _turned(request, step, count)) * index(inner) + start)
@@ -52,16 +51,7 @@ def write_running(request: Request, arguments: Sequence[tirx.Buffer]) -> None:
                 total = emit.vector(results, previous + at, wide)
                 emit.put(results, _plus(request, total, added), here + at, wide)
 
-            with build.serial(index(0), whole) as vector:
-                piece(vector * index(lanes), lanes)
-            if exceeds(inner, lanes):
-                # Only in the last block.
-                with (
-                    build.If(start + index(size) >= index(inner)),
-                    build.Then(),
-                    build.serial(index(0), index(inner % lanes)) as single,
-                ):
-                    piece(whole * index(lanes) + single, 1)
+            in_vectors(size, lanes, piece)
 
         with build.If(index(count) > index(0)), build.Then():
             row_of(index(0), None)

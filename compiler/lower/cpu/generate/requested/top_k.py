@@ -18,7 +18,7 @@ from tvm.script.ir_builder import tirx as build
 
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.places import index
-from heterocc.compiler.lower.cpu.generate.requested.columns import columns, rows
+from heterocc.compiler.lower.cpu.generate.requested.columns import rows
 from heterocc.compiler.lower.cpu.generate.requested.request import Request
 from heterocc.compiler.lower.cpu.generate.spans import folded, in_vectors
 from heterocc.compiler.lower.cpu.sizes import is_number
@@ -122,10 +122,14 @@ def _write_columns(
     request: Request, data: tirx.Buffer, values: Sequence[tirx.Buffer], places: tirx.Buffer, order: _Order, k: int
 ) -> None:
     """Few of columns beside each other, a vector of which is searched together: an element takes its place in each."""
-    around = request.around(request.number("axis"))
-    _, count, inner = around
+    outer, count, inner = request.around(request.number("axis"))
     lanes = request.lanes(inner)
-    with columns(around, lanes, wide=max(1, ABREAST // k)) as (row, starts):
+    wide = min(max(1, ABREAST // k), -(-inner // lanes))
+    tiles = -(-inner // (wide * lanes))
+    with rows(outer * tiles, outer * count * inner) as task:
+        row, tile = map(build.bind, emit.unpacked(task, (outer, tiles)))
+        firsts = (tile * index(wide * lanes) + index(n * lanes) for n in range(wide))
+        starts = [build.bind(tirx.min(first, index(inner - lanes))) for first in firsts]
         every = [(start, [emit.registers(1, lanes, "int64") for _ in range(k)]) for start in starts]
         for register in (one for _, best in every for one in best):
             emit.put(register, emit.broadcast(_LEAST, lanes), index(0), lanes)

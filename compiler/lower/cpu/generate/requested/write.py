@@ -38,9 +38,7 @@ WRITERS: Mapping[str, Writer] = {
     "expert_order": write_expert_order,
     "expert_product": write_expert_product,
     "index_of": write_index_of,
-    "linear_attention": lambda request, given: write_linear_attention(
-        request.options, request.shapes, request.isa, given
-    ),
+    "linear_attention": write_linear_attention,
     "overlap_add": write_overlap_add,
     "running": write_running,
     "tile": write_tile,
