@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from tvm import tirx
@@ -13,6 +12,7 @@ from heterocc.compiler.lower.cpu.generate.emit import Step
 from heterocc.compiler.lower.cpu.generate.places import Linear, index, offset
 from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.sizes import is_number, zero_unless
+from heterocc.compiler.lower.kernels.expressions import loads
 
 AHEAD = 1024
 """The distance in elements between a weight in use and the prefetched one."""
@@ -30,6 +30,20 @@ def written_forms(kernel: Kernel) -> list[tuple[tirx.Buffer, Linear]]:
     given = [b for b in (kernel.sum_, *(s.buffer for s in kernel.after)) if kernel.argument(b) is not None]
     forms = [(b, offset(places, b, kernel.loops)) for b in given]
     return [(b, form) for b, form in forms if form is not None]
+
+
+def epilogue_reads(kernel: Kernel) -> list[tuple[tirx.Buffer, Linear]]:
+    """What the stages after the sum read from arguments, as linear forms of the kernel's loops: a residual, a bias."""
+    reads = []
+    for stage in kernel.after:
+        every = list(kernel.loops)
+        for number, var in zip(kernel.places, stage.iters, strict=True):
+            every[number] = var
+        for load in loads(stage.value):
+            form = offset(load.indices, load.source, every) if kernel.argument(load.source) is not None else None
+            if form is not None:
+                reads.append((load.source, form))
+    return reads
 
 
 def fetching(step: Step, weights: tirx.Buffer, count: int, place: Callable[[Any], tirx.Expr]) -> Step:
@@ -60,32 +74,13 @@ def fetch_far(flat: tirx.Buffer, first: tirx.Expr, numbers: int, size: int, leas
         emit.prefetch(flat, first + line * index(LINE), second=True)
 
 
-@dataclass(frozen=True, slots=True)
-class Shared:
-    """Sums that read the same `weights` one after the other: sum number `number` of `count`, of `terms` terms each.
-
-    `first` is the place of the weights, of which they read `size`.
-    """
-
-    weights: tirx.Buffer
-    first: tirx.Expr
-    size: int
-    terms: int
-    count: int
-    number: tirx.Expr
-
-
-def fetching_next(step: Step, shared: Shared, index_of: Callable[[Any], tirx.Expr], unroll: int = emit.UNROLL) -> Step:
-    """A step that prefetches a share of the weights after those that sums share, in all sums together all of these.
-
-    `index_of` is the number of a term. Nothing is fetched in sums of fewer than `unroll` terms.
-    """
+def lines_after(weights: tirx.Buffer, first: tirx.Expr, size: int) -> tuple[int, Callable[[tirx.Expr], None]]:
+    """How many cache lines weights have of which sums read `size`, and what prefetches one of those after them."""
 
     def fetch(line: tirx.Expr) -> None:
-        emit.prefetch(shared.weights, shared.first + index(shared.size) + line * index(LINE))
+        emit.prefetch(weights, first + index(size) + line * index(LINE))
 
-    lines = -(-shared.size // LINE)
-    return fetching_shares(step, shared.terms, lines, fetch, index_of, emit.Part(shared.number, shared.count), unroll)
+    return -(-size // LINE), fetch
 
 
 def fetching_shares(

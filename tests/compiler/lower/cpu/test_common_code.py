@@ -16,9 +16,9 @@ from heterocc.compiler.lower.backend import PartitionJob
 from heterocc.compiler.lower.codegen.kernel_objects import KernelObjects
 from heterocc.compiler.lower.cpu import schedule
 from heterocc.compiler.lower.cpu.common_code import with_common_code
+from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.emit import bound
 from heterocc.compiler.lower.cpu.generate.isa import isa_of
-from heterocc.compiler.lower.cpu.generate.products import tile_fetch
 from heterocc.compiler.lower.cpu.lowering import CpuLowering
 from heterocc.compiler.lower.cpu.schedule import kernel_code, schedule_kernels
 from heterocc.compiler.lower.cpu.target import cpu_target
@@ -205,8 +205,8 @@ def test_dense_blocks_of_any_depth_have_as_many_functions(monkeypatch: pytest.Mo
 def test_dense_blocks_of_large_maps_have_as_many_functions(monkeypatch: pytest.MonkeyPatch) -> None:
     """Their products prefetch what they write before sums of any length are computed."""
     monkeypatch.setattr(schedule, "isa_of", lambda target: with_core(target, fetched_bytes=0))
-    fetch, calls = tile_fetch.emit.prefetch, []
-    monkeypatch.setattr(tile_fetch.emit, "prefetch", lambda *a, **k: calls.append(k.get("to_write")) or fetch(*a, **k))
+    fetch, calls = emit.prefetch, []
+    monkeypatch.setattr(emit, "prefetch", lambda *a, **k: calls.append(k.get("to_write")) or fetch(*a, **k))
     # Of fewer layers there is none of some kinds of maps.
     assert compiled(monkeypatch, 10, 128) == compiled(monkeypatch, 7, 128)
     assert any(calls)

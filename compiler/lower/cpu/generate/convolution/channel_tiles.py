@@ -19,7 +19,7 @@ from heterocc.compiler.lower.cpu.generate.convolution.form import find_planes
 from heterocc.compiler.lower.cpu.generate.convolution.taps_inside import loop_inside
 from heterocc.compiler.lower.cpu.generate.emit import Arguments, Step
 from heterocc.compiler.lower.cpu.generate.epilogue import can_store, store_vectors
-from heterocc.compiler.lower.cpu.generate.fetch import Shared, fetching_next
+from heterocc.compiler.lower.cpu.generate.fetch import fetching_shares, lines_after
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.maps.transposes import transposed
 from heterocc.compiler.lower.cpu.generate.places import Axis, Place, index
@@ -171,8 +171,13 @@ class ChannelTiles(Tiling):
                     if self.conv.taps == 1 and 4 * self.packing.size > self.isa.core.fetched_weights:
                         size, count = width * self.packing.terms, tiles * self.blocks
                         tile = block * index(tiles) + number + index(first)
-                        shared = Shared(weights, base, size, self.inputs, count, tile)
-                        step = fetching_next(step, shared, lambda term: term.input - term.first)
+                        step = fetching_shares(
+                            step,
+                            self.inputs,
+                            *lines_after(weights, base, size),
+                            lambda term: term.input - term.first,
+                            emit.Part(tile, count),
+                        )
                     self._walk((line.row, start), block * index(self.inputs), step)
 
                 factor = self._factor(arguments, memory.copied, line, start)

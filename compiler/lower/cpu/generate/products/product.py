@@ -28,7 +28,7 @@ from heterocc.compiler.lower.cpu.generate.any_rows import (
 from heterocc.compiler.lower.cpu.generate.candidates import Candidate, Packing
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.epilogue import can_store, copied, store_tile, store_vectors
-from heterocc.compiler.lower.cpu.generate.fetch import written_forms
+from heterocc.compiler.lower.cpu.generate.fetch import epilogue_reads, written_forms
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.masked import can_mask, store_masked
 from heterocc.compiler.lower.cpu.generate.panels import Panels
@@ -42,7 +42,6 @@ from heterocc.compiler.lower.cpu.generate.products.few_columns import (
 )
 from heterocc.compiler.lower.cpu.generate.products.product_form import Product, Side, find_product
 from heterocc.compiler.lower.cpu.generate.products.product_reads import Panel, ProductReads
-from heterocc.compiler.lower.cpu.generate.products.tile_fetch import epilogue_reads, fetching_tile
 from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.generate.terms import FLOATS, NUMBERS, PAIRS, Term
 from heterocc.compiler.lower.cpu.generate.tiles import (
@@ -292,16 +291,11 @@ class ProductWriter(ProductReads):
         self, arguments: Arguments, place: Place, panel: Panel, rows: Run, at: tuple[tirx.Expr, tirx.Expr]
     ) -> Sequence[tirx.Buffer]:
         """Compute the sums of a tile; `at` are its number and its first row."""
-        run, starts, (tile, first) = panel.run, panel.starts, at
+        run, (tile, first) = panel.run, at
         broadcast = self.numbers(arguments, place, rows, first)
         loaded = self._vectors(arguments, place, panel)
         walk = self.fetched(arguments, place, panel, tile)
-        if not run.short:
-            at_first = [*place, (self.product.rows, first)]
-            to_store = (rows.size, starts)
-            walk = fetching_tile(
-                self.kernel, self.product, arguments, at_first, to_store, walk, self.unroll, self.isa.core
-            )
+        walk = self.fetching_epilogue(arguments, place, panel, rows.size, first, walk)
         return emit.product_tile(rows.size, run.size, self.terms, self.isa, broadcast, loaded, walk, kind=self.kind)
 
     def _store(

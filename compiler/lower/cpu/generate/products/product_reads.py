@@ -11,7 +11,7 @@ from tvm import tirx
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.any_rows import count_of
 from heterocc.compiler.lower.cpu.generate.emit import Arguments, Step, Walk
-from heterocc.compiler.lower.cpu.generate.fetch import LINE, Shared, fetching_next, fetching_shares
+from heterocc.compiler.lower.cpu.generate.fetch import LINE, epilogue_reads, fetching_shares, lines_after, written_forms
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.masked import mask, masked_vector
 from heterocc.compiler.lower.cpu.generate.panels import Panels
@@ -26,6 +26,9 @@ from heterocc.compiler.lower.cpu.sizes import is_number, typical
 COPIED_ROWS = 128
 """The smallest number of rows for which panels are copied because loads from rows at uneven places are slow; if the
 places are even, multiples of a cache line, of twice as many."""
+
+READ_TERMS = 32
+"""Terms from which on what an epilogue reads is prefetched: in fewer it would not arrive."""
 
 CROSSING_LANES = 8
 """Vectors of fewer lanes cross a line of the cache less often: their rows are read in place."""
@@ -120,19 +123,64 @@ class ProductReads:
         They are read by all tiles of a panel, which fetch those of the next one. Weights that a single tile reads are
         one stream, which hardware prefetches best: fetching them too took 1.1 to 1.5 times as long on a Zen 5.
         """
-        packing, tiles = self.packed[1], count_of(self.product.rows.length, self.row_runs)
+        product, packing, tiles = self.product, self.packed[1], count_of(self.product.rows.length, self.row_runs)
+        fetch: Callable[[tirx.Expr], None]
         if packing is None and self._reads_far(panel):
-            return self._fetching_next_panel(arguments, place, panel, emit.Part(tile, typical(tiles)))
-        if packing is None or 4 * packing.size <= self.isa.core.fetched_weights or (is_number(tiles) and tiles == 1):
+            # The rows of a map are so far apart that hardware takes none of these lines for the next of a stream.
+            flat, ahead = arguments.flat(product.vectors.load.source), self.strip * panel.run.size * self.isa.lanes
+
+            def fetch_row(term: tirx.Expr) -> None:
+                for start in panel.starts:
+                    next_ = (product.columns, start + index(ahead))
+                    where = at(product.vectors.form, [*place, next_, (product.terms, term)])
+                    if where is not None:
+                        emit.prefetch(flat, where)
+
+            items, fetch = product.terms.length, fetch_row
+        elif packing is None or 4 * packing.size <= self.isa.core.fetched_weights or (is_number(tiles) and tiles == 1):
             return partial(emit.in_turn, unroll=self.unroll)
-        flat = arguments.flat(self.kernel.function.params[packing.argument])
-        first = self._packed_base(packing, place) + panel.number * index(self.isa.lanes * packing.steps)
-        size = panel.run.size * self.isa.lanes * packing.steps
-        shared = Shared(flat, first, size, packing.steps, typical(tiles), tile)
+        else:
+            flat = arguments.flat(self.kernel.function.params[packing.argument])
+            first = self._packed_base(packing, place) + panel.number * index(self.isa.lanes * packing.steps)
+            items, fetch = lines_after(flat, first, panel.run.size * self.isa.lanes * packing.steps)
+        part, paced = emit.Part(tile, typical(tiles)), packing is not None or is_number(self.length)
 
         def walk(terms: int, step: Step) -> None:
-            emit.in_turn(terms, fetching_next(step, shared, lambda term: term, self.unroll), self.unroll)
+            step = fetching_shares(step, self.terms, items, fetch, sum_=part, unroll=self.unroll, paced=paced)
+            emit.in_turn(terms, step, self.unroll)
 
+        return walk
+
+    def fetching_epilogue(
+        self, arguments: Arguments, place: Place, panel: Panel, rows: int, first: tirx.Expr, walk: Walk
+    ) -> Walk:
+        """The walk of a tile of `rows` from the first on that also prefetches what its epilogue reads and writes."""
+        product, kernel = self.product, self.kernel
+        if typical(product.work) < emit.PARALLEL_WORK or panel.run.short:
+            return walk
+        reads = epilogue_reads(kernel) if typical(product.terms.length) >= READ_TERMS else []
+        wanted = [(buffer, form, False) for buffer, form in reads]
+        written = product.rows.length * product.columns.length
+        if not is_number(written) or 4 * written >= self.isa.core.fetched_bytes:
+            wanted += [(buffer, form, True) for buffer, form in written_forms(kernel)]
+        wanted = [w for w in wanted if product.rows.step(w[1]) and product.columns.step(w[1]) == 1]
+        if not wanted:
+            return walk
+
+        def fetch(row: tirx.Expr) -> None:
+            for buffer, form, to_write in wanted:
+                for start in panel.starts:
+                    where = at(form, [*place, (product.rows, first + row), (product.columns, start)])
+                    if where is not None:
+                        emit.prefetch(arguments.flat(buffer), where, to_write=to_write)
+
+        terms, unroll, paced = product.terms.length, self.unroll, is_number(self.length)
+        if is_number(terms) and terms >= unroll:
+            return lambda count, step: walk(
+                count, fetching_shares(step, terms, rows, fetch, unroll=unroll, paced=paced)
+            )
+        with emit.loop(rows, "unroll") as row:
+            fetch(row)
         return walk
 
     def _reads_far(self, panel: Panel) -> bool:
@@ -148,28 +196,6 @@ class ProductReads:
         far = core.fetched_map if copied else core.fetched_bytes
         large = self.terms >= 4 * emit.UNROLL and 4 * self.terms * typical(self.length) >= far
         return large and not self.evicts and not (core.halves and copied)
-
-    def _fetching_next_panel(self, arguments: Arguments, place: Place, panel: Panel, part: emit.Part) -> Walk:
-        """The walk of a tile that fetches its part of the next panel, or of that of the next strip.
-
-        The rows of a map are so far apart that hardware takes none of the next panel's lines for the next of a stream.
-        """
-        product, flat = self.product, arguments.flat(self.product.vectors.load.source)
-        ahead = index(self.strip * panel.run.size * self.isa.lanes)
-
-        def fetch(term: tirx.Expr) -> None:
-            for start in panel.starts:
-                next_ = (product.columns, start + ahead)
-                where = at(product.vectors.form, [*place, next_, (product.terms, term)])
-                if where is not None:
-                    emit.prefetch(flat, where)
-
-        def walk(terms: int, step: Step) -> None:
-            every, paced = product.terms.length, is_number(self.length)
-            step = fetching_shares(step, self.terms, every, fetch, sum_=part, unroll=self.unroll, paced=paced)
-            emit.in_turn(terms, step, self.unroll)
-
-        return walk
 
     @property
     def unroll(self) -> int:

@@ -14,7 +14,7 @@ from heterocc.compiler.lower.cpu.generate.convolution import direct
 from heterocc.compiler.lower.cpu.generate.convolution.channel_tiles import propose_channels
 from heterocc.compiler.lower.cpu.generate.convolution.depthwise import propose_planes
 from heterocc.compiler.lower.cpu.generate.emit import UNROLL
-from heterocc.compiler.lower.cpu.generate.fetch import LINE, Shared, fetching_next
+from heterocc.compiler.lower.cpu.generate.fetch import LINE, fetching_shares, lines_after
 from heterocc.compiler.lower.cpu.generate.places import index
 from tests.compiler.lower.cpu.generate.convolution.test_convolution import Case, check
 from tests.compiler.lower.cpu.generate.generated import (
@@ -40,8 +40,8 @@ def test_sums_that_share_weights_fetch_all_of_the_next_ones(
     monkeypatch.setattr(emit, "prefetch", lambda _, place: fetched.append(int(place)))
     weights, size = tirx.decl_buffer((1,), "float32"), terms * width
     for number in range(count):
-        shared = Shared(weights, index(1000), size, terms, count, index(number))
-        step = fetching_next(lambda *_: None, shared, lambda term: term)
+        after, part = lines_after(weights, index(1000), size), emit.Part(index(number), count)
+        step = fetching_shares(lambda *_: None, terms, *after, sum_=part)
         for term in range(terms):
             step(index(term), term % UNROLL if term < terms - terms % UNROLL else term)
     lines = {(place - 1000 - size) // LINE for place in fetched}
