@@ -14,11 +14,11 @@ from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.places import index, shape_of
 from heterocc.compiler.lower.cpu.generate.recurrent.kernel import write_layer
-from heterocc.compiler.lower.cpu.generate.recurrent.linear_attention import write_linear_attention
 from heterocc.compiler.lower.cpu.generate.requested.block_codes import write_block_codes
 from heterocc.compiler.lower.cpu.generate.requested.blocked_product import write_blocked_product
 from heterocc.compiler.lower.cpu.generate.requested.byte_range import write_byte_range
 from heterocc.compiler.lower.cpu.generate.requested.expert_product import write_expert_order, write_expert_product
+from heterocc.compiler.lower.cpu.generate.requested.linear_attention import write_linear_attention
 from heterocc.compiler.lower.cpu.generate.requested.overlap_add import write_overlap_add
 from heterocc.compiler.lower.cpu.generate.requested.request import Request
 from heterocc.compiler.lower.cpu.generate.requested.running import write_running
