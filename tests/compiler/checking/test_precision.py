@@ -90,7 +90,7 @@ def test_the_cost_is_reported_by_device_and_for_the_chain_of_partitions(tmp_path
     assert notes[0].endswith(f"'{worst.value}' of {worst.partition}")
 
 
-@pytest.mark.parametrize("node", ["conv2", "pool", "fc"])
+@pytest.mark.parametrize("node", ["conv2", *(pytest.param(n, marks=pytest.mark.slow) for n in ("pool", "fc"))])
 def test_a_planted_wrong_kernel_is_found_in_half_precision(
     node: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -171,7 +171,9 @@ def temporary(tmp_path: Path) -> Iterator[Path]:
     yield folder
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, pytest.param(signal.SIGHUP, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, *(pytest.param(s, marks=pytest.mark.slow) for s in (signal.SIGTERM, signal.SIGHUP))]
+)
 def test_a_signal_ends_a_compile_and_nothing_is_left(
     number: signal.Signals, bundle: Path, temporary: Path, tmp_path: Path
 ) -> None:

@@ -17,8 +17,14 @@ from tests.reference import reference_session
 WINDOW = 4
 
 
-@pytest.mark.parametrize("dtype", [TensorProto.FLOAT, TensorProto.FLOAT16])
-@pytest.mark.parametrize("devices", ["ORT", "CPU"])
+@pytest.mark.parametrize(
+    ("devices", "dtype"),
+    [
+        ("ORT", TensorProto.FLOAT16),
+        ("CPU", TensorProto.FLOAT),
+        pytest.param("CPU", TensorProto.FLOAT16, marks=pytest.mark.slow),
+    ],
+)
 def test_rows_without_keys_are_zero_and_others_are_onnx_runtimes(tmp_path: Path, dtype: int, devices: str) -> None:
     """Requests of several lengths of the past, below and beyond the cache and its window."""
     heads = {"num_heads": 2, "kv_num_heads": 1, "local_window_size": WINDOW, "sliding_window_cache": 1}

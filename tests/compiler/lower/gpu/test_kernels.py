@@ -33,8 +33,8 @@ GOLDEN = Path(__file__).parents[3] / "golden" / "kernels"
 BACKENDS = ("opencl", "vulkan", "cuda")
 
 CASES = {case.name: case for family in FAMILIES.values() for case in family}
-ROUNDS = {"convolutions": 6, "products": 8, "pools": 12, "reductions": 28, "casts": 84}
-USUAL_ROUND = 42
+ROUNDS = {"convolutions": 6, "products": 12, "pools": 12, "reductions": 42, "casts": 126}
+USUAL_ROUND = 63
 """The fraction of settings that run a case in the default suite; families with separate schedules run more."""
 
 CUDA_TOO = frozenset(

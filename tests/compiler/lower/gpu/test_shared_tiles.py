@@ -39,18 +39,20 @@ def missing(devices: Callable[[], object]) -> str | None:
     return None
 
 
-def api(module: Runner, devices: Callable[[], object], name: str) -> object:
+def api(module: Runner, devices: Callable[[], object], name: str, *others: pytest.MarkDecorator) -> object:
     reason = missing(devices)
     marks = [
+        *others,
         pytest.mark.skipif(reason is not None, reason=f"no {name} device: {reason}"),
         pytest.mark.xdist_group(name),
     ]
     return pytest.param(module, id=name, marks=marks)
 
 
-each_api = pytest.mark.parametrize(
-    "api", [api(vulkan_run.RUNNER, vulkan_devices, "vulkan"), api(opencl_run.RUNNER, opencl_devices, "opencl")]
-)
+OPENCL = api(opencl_run.RUNNER, opencl_devices, "opencl")
+each_api = pytest.mark.parametrize("api", [api(vulkan_run.RUNNER, vulkan_devices, "vulkan"), OPENCL])
+one_api = pytest.mark.parametrize("api", [api(vulkan_run.RUNNER, vulkan_devices, "vulkan", pytest.mark.slow), OPENCL])
+"""For what is decided before the API matters: the other API is slow."""
 
 
 def hardware(device: TargetDevice) -> TargetDevice:
