@@ -176,9 +176,11 @@ def block_factor(ctx: Context, a: relax.Expr, weight: BlockedWeight, *, rounded:
     *rows, terms = dims_of(data)
     blocks = (*rows, terms // weight.block)
     numbers = [((*rows, terms), "int8"), (blocks, "float32"), (blocks, "int32")]
-    kinds = numbers if rounded else [(blocks, "float32")]
-    found = requested(ctx, "block_codes", [data], kinds, block=weight.block)
-    return [ctx.bb.emit(relax.TupleGetItem(found, n)) for n in range(3)] if rounded else [data, found]
+    if not rounded:
+        apart = op.reshape(data, [as_int64(n) for n in (*blocks, weight.block)])
+        return [data, ctx.bb.emit(op.sum(apart, -1))]
+    found = requested(ctx, "block_codes", [data], numbers, block=weight.block)
+    return [ctx.bb.emit(relax.TupleGetItem(found, n)) for n in range(3)]
 
 
 def weight_tables(ctx: Context, weight: BlockedWeight, *, rounded: bool) -> tuple[list[relax.Expr], dict[str, int]]:

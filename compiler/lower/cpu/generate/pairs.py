@@ -13,14 +13,9 @@ import tvm_ffi
 from tvm import tirx
 from tvm.ir import Call, StringImm
 
-_DOT, _ROUNDED, _PAIRED = ("heterocc_bfloat_" + name for name in ("dot", "rounded", "paired"))
+_DOT, _ROUNDED = ("heterocc_bfloat_" + name for name in ("dot", "rounded"))
 _BITS = {16: 512, 8: 256, 4: 128}
 """The bits of the vectors that have instructions, by their lanes."""
-
-
-def paired(first: tirx.Expr, second: tirx.Expr) -> tirx.Expr:
-    """Two vectors of float32, rounded, as one of pairs: lane by lane a number of each."""
-    return _call("int32", _PAIRED, first, second)
 
 
 def rounded(first: tirx.Expr, second: tirx.Expr) -> tirx.Expr:
@@ -56,7 +51,7 @@ def _with_functions(function: tirx.PrimFunc) -> tirx.PrimFunc:
 
     if isinstance(function, tirx.PrimFunc):
         tvm_ffi.structural_walk(function.body, [(Call, visit)], order="post")
-    if not any(name.startswith((_DOT, _ROUNDED, _PAIRED)) for name in names):
+    if not any(name.startswith((_DOT, _ROUNDED)) for name in names):
         return function
     code = StringImm(_functions())
     body = tirx.AttrStmt(tirx.IntImm("int32", 0), "pragma_import_llvm", code, function.body)
@@ -72,7 +67,6 @@ def _functions() -> str:
 def _of_lanes(n: int) -> tuple[str, ...]:
     floats, words, pairs = f"<{n} x float>", f"<{2 * n} x bfloat>", f"<{n} x i32>"
     dot, rounding = (f"@llvm.x86.avx512bf16.{name}.{_BITS[n]}" for name in ("dpbf16ps", "cvtne2ps2bf16"))
-    order = ", ".join(f"i32 {n * (place % 2) + place // 2}" for place in range(2 * n))
     # The second operand of the instruction that rounds becomes the lower half.
     return (
         f"declare {floats} {dot}({floats}, {words}, {words})",
@@ -86,12 +80,6 @@ def _of_lanes(n: int) -> tuple[str, ...]:
         f"define internal {pairs} @{_ROUNDED}_{n}({floats} %a, {floats} %b) alwaysinline {{",
         f"  %x = call {words} {rounding}({floats} %b, {floats} %a)",
         f"  %r = bitcast {words} %x to {pairs}",
-        f"  ret {pairs} %r",
-        "}",
-        f"define internal {pairs} @{_PAIRED}_{n}({floats} %a, {floats} %b) alwaysinline {{",
-        f"  %x = call {words} {rounding}({floats} %b, {floats} %a)",
-        f"  %y = shufflevector {words} %x, {words} poison, <{2 * n} x i32> <{order}>",
-        f"  %r = bitcast {words} %y to {pairs}",
         f"  ret {pairs} %r",
         "}",
     )

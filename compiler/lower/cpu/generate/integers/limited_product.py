@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 
 from tvm import tirx
 from tvm.script.ir_builder import tirx as build
@@ -41,11 +40,11 @@ def propose_limited_product(kernel: Kernel, isa: Isa) -> Iterator[Candidate]:
     panels = ByteWriter(kernel, product, isa).panels
     for cost, limited in limited_panels(panels, isa.weights_of(panels.argument), steps):
         writer = LimitedWriter(kernel, product, isa, limited, cost)
-        yield Candidate("limited product", writer.cycles, partial(_as_proposed, writer), f"of {limited.depth}")
 
+        def as_proposed(_: Isa, writer: LimitedWriter = writer) -> LimitedWriter:
+            return writer
 
-def _as_proposed(writer: LimitedWriter, _: Isa) -> LimitedWriter:
-    return writer
+        yield Candidate("limited product", writer.cycles, as_proposed, f"of {limited.depth}")
 
 
 class LimitedWriter(ByteWriter):

@@ -10,8 +10,9 @@ from tvm import tirx
 from tvm.script.ir_builder import tirx as build
 
 from heterocc.compiler.lower.cpu.generate import emit
+from heterocc.compiler.lower.cpu.generate.maps.shuffles import interleaved
 from heterocc.compiler.lower.cpu.generate.maps.transposes import FEWEST_LANES, transposed
-from heterocc.compiler.lower.cpu.generate.pairs import paired, rounded
+from heterocc.compiler.lower.cpu.generate.pairs import rounded
 from heterocc.compiler.lower.cpu.generate.places import index
 from heterocc.compiler.lower.cpu.sizes import is_number, smaller
 from heterocc.compiler.lower.kernels.expressions import dtype_of
@@ -84,7 +85,8 @@ def copy_columns(
                     lane = inside.enter_context(emit.loop(used, kind))
                     build.buffer_store(half, columns.read(start + lane, term), [begin + lane])
             if in_pairs:
-                emit.put(to, paired(*(emit.vector(half, index(0), lanes) for half in halves)), there, lanes)
+                both = [emit.vector(half, index(0), lanes) for half in halves]
+                emit.put(to, rounded(*(interleaved(both, lanes, part) for part in range(2))), there, lanes)
 
 
 def _copy_turned(

@@ -1,4 +1,4 @@
-"""The rows of a product with a weight in blocks: their sums by block, and codes and scales if they are rounded."""
+"""Rounded rows of a product with a weight in blocks: codes, and scales and sums by block."""
 
 from __future__ import annotations
 
@@ -10,32 +10,30 @@ from tvm.script.ir_builder import tirx as build
 
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.places import index
-from heterocc.compiler.lower.cpu.generate.requested.columns import rows
-from heterocc.compiler.lower.cpu.generate.requested.request import Request
-from heterocc.compiler.lower.cpu.generate.spans import Combine, folded
+from heterocc.compiler.lower.cpu.generate.requested.request import Request, rows
+from heterocc.compiler.lower.cpu.generate.spans import folded
 
 LEVELS = 127.0
 """The code of the largest number of a block."""
 
 
 def write_block_codes(request: Request, arguments: Sequence[tirx.Buffer]) -> None:
-    """Write `(data, sums)`, or `(data, codes, scales, sums)` with codes of int8 and their sums in int32.
+    """Write `(data, codes, scales, sums)`: codes of int8, and their sums by block in int32.
 
     Rows of data are in blocks of the option `block`, each with the scale max |x| / 127. A block of zeros has the scale
     0 and codes of 0, one with NaN the scale NaN.
     """
-    data, *results = arguments
+    data, codes, scales, sums = arguments
     block, count = request.number("block"), math.prod(request.shapes[0])
     lanes = min(request.isa.lanes, block)
     vectors = block // lanes
     with rows(count // block, count) as number:
         start = build.bind(number * index(block))
-        if len(results) == 1:
-            total = _combined(data, start, vectors, lanes, lambda total, value: total + value)
-            build.buffer_store(results[0], total, [number])
-            return
-        codes, scales, sums = results
-        most = _combined(data, start, vectors, lanes, _larger)
+        largest = emit.cleared(1, lanes)
+        with emit.loop(vectors) as part:
+            value = emit.vector(data, start + part * index(lanes), lanes)
+            emit.put(largest, _larger(emit.vector(largest, index(0), lanes), value), index(0), lanes)
+        most = build.bind(folded(largest, lanes, _larger)[index(0)])
         zero, levels = (build.float32(value) for value in (0.0, LEVELS))
         scale = build.bind(most / levels)
         inverse = build.bind(tirx.Select(most == zero, zero, levels / most))
@@ -50,15 +48,6 @@ def write_block_codes(request: Request, arguments: Sequence[tirx.Buffer]) -> Non
         build.buffer_store(scales, scale, [number])
         total = folded(held, lanes, lambda a, b: a + b)[index(0)]
         build.buffer_store(sums, tirx.Cast("int32", total), [number])
-
-
-def _combined(data: tirx.Buffer, start: tirx.Expr, vectors: int, lanes: int, combine: Combine) -> tirx.Expr:
-    """The numbers of a block combined with 0, by lanes and then across them."""
-    held = emit.cleared(1, lanes)
-    with emit.loop(vectors) as part:
-        value = emit.vector(data, start + part * index(lanes), lanes)
-        emit.put(held, combine(emit.vector(held, index(0), lanes), value), index(0), lanes)
-    return build.bind(folded(held, lanes, combine)[index(0)])
 
 
 def _larger(most: tirx.Expr, value: tirx.Expr) -> tirx.Expr:

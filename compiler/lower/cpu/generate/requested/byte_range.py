@@ -10,8 +10,7 @@ from tvm.script.ir_builder import tirx as build
 
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.places import index
-from heterocc.compiler.lower.cpu.generate.requested.columns import ELEMENT
-from heterocc.compiler.lower.cpu.generate.requested.request import Request
+from heterocc.compiler.lower.cpu.generate.requested.request import ELEMENT, Request
 from heterocc.compiler.lower.cpu.generate.spans import Combine, folded
 from heterocc.compiler.lower.cpu.sizes import is_number, larger, smaller
 

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from tvm import tirx
+
+from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.kernels.expressions import itemsize
+
+ELEMENT = emit.PARALLEL_WORK >> 16
+"""The work of an element, in multiply-adds: 65536 elements are divided among threads."""
 
 Shape = tuple[int, ...]
 
@@ -49,3 +56,8 @@ class Request:
         while lanes > length:
             lanes //= 2
         return lanes
+
+
+def rows(extent: int, elements: int) -> AbstractContextManager[tirx.Expr]:
+    """A loop, shared by the threads if there are enough elements."""
+    return emit.shared_loop(extent, elements * ELEMENT)

@@ -10,8 +10,7 @@ from tvm.script.ir_builder import tirx as build
 
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.places import index
-from heterocc.compiler.lower.cpu.generate.requested.columns import rows
-from heterocc.compiler.lower.cpu.generate.requested.request import Request
+from heterocc.compiler.lower.cpu.generate.requested.request import Request, rows
 from heterocc.compiler.lower.cpu.generate.spans import in_vectors
 from heterocc.compiler.lower.cpu.sizes import is_number
 from heterocc.compiler.lower.kernels.expressions import itemsize
