@@ -1,8 +1,9 @@
 """Models that neither end the process in which ONNX Runtime runs them, nor return memory of others or lose signs.
 
-A length of STFT's frames of 0 ends the process. Windowed caches of GroupQueryAttention have rows that ONNX Runtime
-leaves as they were in its memory, such as those of another request: the schema says which rows have keys and values,
-and that the others are unspecified. Attributes of experts that have no meaning make it read beyond their
+A length of STFT's frames of 0 ends the process. Attention that is given past keys and values, and whose present ones
+nobody wants, reads beyond the new ones in place of the past. Windowed caches of GroupQueryAttention have rows that ONNX
+Runtime leaves as they were in its memory, such as those of another request: the schema says which rows have keys and
+values, and that the others are unspecified. Attributes of experts that have no meaning make it read beyond their
 weights, and 2 bits with blocks in any order unwritten memory. A Normalizer by lengths that writes where it reads takes
 the signs of what it has written.
 """
@@ -21,6 +22,7 @@ from heterocc.compiler.importer.draft.names import names_in
 from heterocc.compiler.importer.onnx_tools.added import Added, replace_nodes
 from heterocc.compiler.importer.onnx_tools.filled import needs_checks, with_filled_sizes
 from heterocc.compiler.importer.onnx_tools.quotients import has_quotients, with_safe_quotients
+from heterocc.compiler.operators.record import MICROSOFT
 from heterocc.compiler.operators.table import named
 
 _LENGTHS = 5
@@ -28,6 +30,33 @@ _LENGTHS = 5
 
 _CACHES = (1, 2)
 """The numbers of the outputs that are caches; those of the inputs are greater by 2."""
+
+
+_PAST = {"GroupQueryAttention": 3, "MultiHeadAttention": 6}
+"""The number of the first of two inputs that are caches, of attention that may leave out what it adds to them."""
+
+
+def lacks_caches(model: onnx.ModelProto) -> bool:
+    """Whether a model has attention with past keys that has no output of keys or of values."""
+    return any(_lacks_caches(node) for graph in graphs_of(model.graph) for node in graph.node)
+
+
+def with_all_caches(model: onnx.ModelProto) -> None:
+    """Change a model so that such attention has both outputs: where one lacks, ONNX Runtime 1.32 joins nothing."""
+    taken = names_in(model.graph)
+    for graph in graphs_of(model.graph):
+        for node in filter(_lacks_caches, graph.node):
+            added = Added(taken, node.output[0], 17)
+            outputs = [*node.output, "", ""][: _CACHES[-1] + 1]
+            outputs = [name or added.name(f"{outputs[0]}_cache") for name in outputs]
+            node.output[:] = [*outputs, *node.output[len(outputs) :]]
+
+
+def _lacks_caches(node: onnx.NodeProto) -> bool:
+    first = _PAST.get(node.op_type) if node.domain == MICROSOFT else None
+    if first is None or not any(node.input[first : first + len(_CACHES)]):
+        return False
+    return len(node.output) <= _CACHES[-1] or not all(node.output[place] for place in _CACHES)
 
 
 _WINDOW = ("local_window_size", "sliding_window_cache")
@@ -205,7 +234,7 @@ def safe_model(model: onnx.ModelProto) -> onnx.ModelProto:
 
     Values keep their names. Raises the errors of `infer_onnx` if the model does not tell the dtypes of divisions.
     """
-    reasons = (needs_checks, has_frames, has_windowed_caches, has_misleading_attributes, has_quotients)
+    reasons = (needs_checks, has_frames, lacks_caches, has_windowed_caches, has_misleading_attributes, has_quotients)
     if not any(has(model) for has in (*reasons, tells_shapes_of_wrong)):
         return model
     changed = onnx.ModelProto()
@@ -218,6 +247,7 @@ def safe_model(model: onnx.ModelProto) -> onnx.ModelProto:
 def make_safe(model: onnx.ModelProto, checked: Collection[tuple[str, str]] = ()) -> None:
     """Change a model in this way, but for its quotients; `checked` is as for `with_filled_sizes`."""
     with_checked_frames(model)
+    with_all_caches(model)
     with_clear_caches(model)
     without_misleading_attributes(model)
     without_shapes_of_wrong(model)

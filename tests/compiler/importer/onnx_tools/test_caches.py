@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
-from onnx import TensorProto
+from onnx import TensorProto, helper
 
 from heterocc.artifacts.errors import HeteroccError
 from heterocc.compiler import compile_model
@@ -75,3 +76,26 @@ def test_rows_without_keys_are_zero_and_others_are_onnx_runtimes(tmp_path: Path,
                 assert found[name][:, :, :kept].all() and not found[name][:, :, kept:].any()
         with pytest.raises(HeteroccError, match=r"GroupQueryAttention.* (at least local_window_size|4 or more)"):
             bundle.run(feed(3, 2, 1))
+
+
+@pytest.mark.parametrize("devices", ["ORT", "CPU"])
+@pytest.mark.parametrize("op_type", ["GroupQueryAttention", "MultiHeadAttention"])
+def test_attention_reads_the_past_where_nobody_wants_its_caches(tmp_path: Path, op_type: str, devices: str) -> None:
+    """ONNX Runtime joins past and new keys in the outputs, and without these reads beyond the new ones."""
+    feed = {name: noise(2, 1, 16) for name in "qkv"} | {name: noise(2, 1, 5, 16) for name in ("pk", "pv")}
+    lengths, heads = {"n": np.array([5, 5], np.int32), "t": np.array(6, np.int32)}, {"num_heads": 1}
+    names = "q k v pk pv n t"
+    if op_type == "MultiHeadAttention":
+        names, lengths = "q k v    pk pv", {}
+    else:
+        heads["kv_num_heads"] = 1
+
+    def attend(*outputs: str) -> onnx.ModelProto:
+        made = helper.make_node(op_type, names.split(" "), outputs, "attend", domain="com.microsoft", **heads)
+        ends = [value(name, list(array.shape)) for name, array in feed.items()]
+        return model([made], ends, [value(name, None) for name in outputs], lengths, domains=[("com.microsoft", 1)])
+
+    compile_model(attend("y"), tmp_path / "m.hcb", devices=devices)
+    (wanted, *_) = reference_session(attend("y", "keys", "values")).run(None, feed)
+    with load(tmp_path / "m.hcb") as bundle:
+        np.testing.assert_allclose(bundle.run(feed)["y"], wanted, atol=1e-5)
