@@ -78,7 +78,8 @@ def _parts(checked: Checked, variant: BuiltVariant) -> VariantParts:
     about = [f"for sizes that variant {spec.choice} excludes"] if rest else []
     if shapes.replaces:
         about = ["for runs that replace initializers"]
-    parts = variant.parts(checked.model, [*about, *checked.unseen])
+    reasons = checked.unchecked if checked.vectors is None and checked.request.options.check else ()
+    parts = variant.parts(checked.model, [*about, *checked.unseen], reasons)
     return replace(parts, record=write_record(recorded(checked, variant)))
 
 

@@ -61,10 +61,14 @@ class BuiltVariant:
         """Whether a GPU runs some of its nodes."""
         return any(job.device.backend in GPU_BACKENDS for job in self.built.jobs)
 
-    def parts(self, model: ImportedModel, notes: Sequence[str] = ()) -> VariantParts:
-        """The contents of the variant in the bundle; `notes` come before its own."""
+    def parts(self, model: ImportedModel, notes: Sequence[str] = (), unchecked: Sequence[str] = ()) -> VariantParts:
+        """The contents of the variant in the bundle; `notes` come before its own.
+
+        `unchecked` are the reasons why nothing is checked, if that is so.
+        """
         report, pieces = self.report, self.pieces
-        unchecked = ("not checked: compiled without the check",) if self.checks is None and pieces else ()
+        reasons = unchecked or ("compiled without the check",)
+        unseen = tuple(f"not checked: {reason}" for reason in reasons) if self.checks is None and pieces else ()
         tuned = tuple(part.sentence() for part in report.tuned)
         moved = tuple(m.sentence() for m in report.moved)
         return VariantParts(
@@ -78,7 +82,7 @@ class BuiltVariant:
             model=model,
             choice=self.spec.choice,
             bounds={**self.spec.bounds, **model.planned} if self.uses_gpu else self.spec.bounds,
-            notes=tuple(map(one_line, (*notes, *unchecked, *report.check_notes, *tuned, *moved))),
+            notes=tuple(map(one_line, (*notes, *unseen, *report.check_notes, *tuned, *moved))),
         )
 
 

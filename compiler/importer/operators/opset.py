@@ -32,6 +32,7 @@ def settle_opset(draft: Draft, where: str) -> None:
     if version is None:
         return
     _state_defaults(draft)
+    _state_flags(draft)
     if version > TARGET:
         lower_opset(draft)
     elif version < TARGET:
@@ -53,6 +54,16 @@ def _state_defaults(draft: Draft) -> None:
         for node in graph.node:
             if node.op_type == "STFT" and not node.domain and all(a.name != "onesided" for a in node.attribute):
                 node.attribute.append(onnx.helper.make_attribute("onesided", 1))
+
+
+def _state_flags(draft: Draft) -> None:
+    """Set what is neither 0 nor 1 to 0 in reductions, where ONNX's shape inference and ONNX Runtime ask for 1."""
+    for graph in graphs_of(draft.graph):
+        for node in graph.node:
+            if not node.domain and node.op_type.startswith(("Reduce", "ArgM")):
+                for attribute in node.attribute:
+                    if attribute.name in ("keepdims", "noop_with_empty_axes") and attribute.i != 1:
+                        attribute.i = 0
 
 
 def lower_opset(draft: Draft) -> None:

@@ -83,6 +83,7 @@ def test_a_model_that_drawn_integers_do_not_suit_compiles_with_a_warning(tmp_pat
     assert "no partition is checked" in warning and "give inputs that the model takes (`inputs`)" in warning
     with load(bundle) as session:
         np.testing.assert_allclose(session.run({"n": np.array([7])})["y"], noise(49).sum(), rtol=1e-4)
+        assert session.variant.notes[0].startswith("not checked: all: ONNX Runtime refuses the model")
 
 
 def test_a_shape_that_type_inference_refuses_is_reported_with_node_and_shape(tmp_path: Path) -> None:
