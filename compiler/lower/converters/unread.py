@@ -20,6 +20,15 @@ from heterocc.compiler.lower.converters.registry import (
 from heterocc.compiler.operators.table import named
 from heterocc.runtime.execute.ort_session import onnxruntime_package
 
+FLAGS = frozenset(
+    """align_corners allowzero antialias causal ceil_mode channels_last count_include_pad detect_negative
+    detect_positive do_rotary exclude_outside exclusive fmod input_forget interleaved is_causal keepdims largest
+    linear_before_reset noop_with_empty_axes normalize_routing_weights onesided reverse select_last_index
+    sliding_window_cache sorted storage_order training_mode transA transB transBatchA transBatchB unidirectional
+    upper""".split()
+)
+"""Integers that are 0 or 1 wherever they are. Another one means yes to some operators of ONNX Runtime, no to others."""
+
 
 def may_be_unread(op_type: str, domain: str) -> frozenset[str]:
     """Attributes of an operator that a conversion may leave unread, whatever their values."""
@@ -27,7 +36,10 @@ def may_be_unread(op_type: str, domain: str) -> frozenset[str]:
 
 
 def require_read(ctx: Context) -> None:
-    """Raise NotImplementedError for an attribute that was not read and has another value than the default."""
+    """Raise NotImplementedError for an attribute that was not read and has another value than the default.
+
+    So is one of FLAGS with another value than 0 and 1.
+    """
     node = ctx.node
     # Of the standard operators whose sizes a run computes, other converters read what the sizes follow from.
     part, domain = divided(node.domain)
@@ -36,6 +48,8 @@ def require_read(ctx: Context) -> None:
     known = may_be_unread(node.op_type, domain)
     for attribute in node.attribute:
         name = attribute.name
+        if name in FLAGS and attribute.type == attribute.INT and attribute.i not in (0, 1):
+            raise NotImplementedError(f"the attribute {name}={attribute.i} is not supported: it is 0 or 1")
         if name in ctx.attrs.seen or name in known:
             continue
         value = helper.get_attribute_value(attribute)

@@ -26,7 +26,7 @@ from heterocc.compiler.lower.converters.registry import (
     part_domain,
     require_inputs,
 )
-from heterocc.compiler.lower.converters.unread import default_of, may_be_unread, require_read
+from heterocc.compiler.lower.converters.unread import FLAGS, default_of, may_be_unread, require_read
 from heterocc.compiler.operators.table import operators
 from heterocc.runtime import load
 from heterocc.runtime.execute.ort_session import onnxruntime_package
@@ -77,12 +77,13 @@ def test_each_attribute_of_each_converter_is_read_or_refused_or_named_as_one_tha
             if kind not in _OTHER or name in may_be_unread(op_type, domain):
                 continue
             walked += 1
-            ctx = context(domain, op_type, helper.make_attribute(name, _OTHER[kind]))
+            default = default_of(domain, op_type, name, _OPSET)
+            other = int(not default) if name in FLAGS else _OTHER[kind]
+            ctx = context(domain, op_type, helper.make_attribute(name, other))
             with pytest.raises(NotImplementedError, match=f"the attribute {name}="):
                 require_read(ctx)
             ctx.attrs.get(name)
             require_read(ctx)
-            default = default_of(domain, op_type, name, _OPSET)
             if default is not None:
                 require_read(context(domain, op_type, helper.make_attribute(name, default)))
     assert walked > {"": 80, ML: 60, MICROSOFT: 60}[domain]
@@ -112,6 +113,13 @@ def test_integers_of_onnx_runtimes_operators_are_zero_by_default() -> None:
     assert default_of(MICROSOFT, "GroupQueryAttention", "causal", _OPSET) == 1
     assert default_of(MICROSOFT, "GroupQueryAttention", "k_quant_type", _OPSET) == b"NONE"
     assert default_of(MICROSOFT, "MatMulNBits", "K", _OPSET) is None
+
+
+def test_a_flag_that_is_neither_0_nor_1_is_refused() -> None:
+    ctx = context("", "MaxPool", helper.make_attribute("ceil_mode", 4))
+    ctx.attrs.get("ceil_mode")
+    with pytest.raises(NotImplementedError, match="ceil_mode=4 is not supported: it is 0 or 1"):
+        require_read(ctx)
 
 
 def test_an_attribute_that_no_schema_has_is_refused() -> None:
