@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 import tvm_ffi
 from tvm import tirx
@@ -15,6 +16,14 @@ from heterocc.compiler.lower.cpu.generate.epilogue import Element, can_store, co
 from heterocc.compiler.lower.cpu.generate.places import Axis, Linear, Place, at, index, is_dense, offset
 from heterocc.compiler.lower.cpu.generate.read import Fold, Kernel, Stage
 from heterocc.compiler.lower.kernels.expressions import dtype_of, loads
+
+Read: TypeAlias = tuple[TensorLoad, tirx.Buffer]
+"""A load, and a register with what it reads of memory."""
+
+
+def register_of(load: TensorLoad, read: Sequence[Read]) -> tirx.Buffer | None:
+    """The register that has what a load reads, if one has."""
+    return next((register for known, register in read if tvm_ffi.structural_equal(known, load)), None)
 
 
 def mask(first: tirx.Expr, lanes: int, count: int, *, may_precede: bool = True) -> tirx.Expr:
@@ -170,11 +179,9 @@ class _Result(Element):
     """One place of a kernel's outputs: their values go to registers, and what is read along the lanes is in others."""
 
     _results: Sequence[tuple[tirx.Buffer, tirx.Buffer]]
-    _read: Sequence[tuple[TensorLoad, tirx.Buffer]]
+    _read: Sequence[Read]
 
-    def store_to(
-        self, results: Sequence[tuple[tirx.Buffer, tirx.Buffer]], read: Sequence[tuple[TensorLoad, tirx.Buffer]]
-    ) -> None:
+    def store_to(self, results: Sequence[tuple[tirx.Buffer, tirx.Buffer]], read: Sequence[Read]) -> None:
         """Write each output's value to the register beside it; those beside loads have what these read."""
         self._results, self._read = results, read
         self.store()
@@ -190,5 +197,5 @@ class _Result(Element):
         build.buffer_store(register, value, [self._lane])
 
     def _load(self, load: TensorLoad, iters: Sequence[tirx.Var]) -> tirx.Expr:
-        register = next((r for known, r in self._read if tvm_ffi.structural_equal(known, load)), None)
+        register = register_of(load, self._read)
         return super()._load(load, iters) if register is None else register[self._lane]

@@ -273,8 +273,7 @@ class _Writer:
         kind = "parallel" if typical(self.work) >= PARALLEL_ELEMENTS else "serial"
         table = find_table(self.nest, self.isa)
         if table is not None:
-            if table.given is None:
-                _Writer(table.byte, self.isa).write(arguments)
+            _Writer(table.byte, self.isa).write(arguments)
             write_table(table, arguments, self.isa.lanes)
             return
         transposed = find_transposed(self.nest, axis, self.lanes) if len(cuts) == 2 else None

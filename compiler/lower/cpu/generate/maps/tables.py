@@ -16,7 +16,7 @@ from tvm.ir import TensorLoad
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.isa import Isa
-from heterocc.compiler.lower.cpu.generate.places import index, offset
+from heterocc.compiler.lower.cpu.generate.places import index
 from heterocc.compiler.lower.cpu.generate.read import Nest, Stage
 from heterocc.compiler.lower.cpu.sizes import is_number
 from heterocc.compiler.lower.kernels.expressions import (
@@ -48,7 +48,7 @@ class Table:
     """A map of `count` elements: `byte` computes the byte of each, and `result` the result of a byte.
 
     `byte` writes the bytes to `output`, the place of the results; `result` is an expression of what it loads from
-    `entries`. `given` is the buffer that has the bytes already, in the order of the results in memory, if there is one.
+    `entries`.
     """
 
     byte: Nest
@@ -56,7 +56,6 @@ class Table:
     entries: tirx.Buffer
     output: tirx.Buffer
     count: int
-    given: tirx.Buffer | None
 
 
 def find_table(nest: Nest, isa: Isa) -> Table | None:
@@ -82,7 +81,7 @@ def find_table(nest: Nest, isa: Isa) -> Table | None:
             return None
         bytes_ = replace(last, value=part if dtype_of(part) == "uint8" else tirx.Cast("uint8", part))
         byte = replace(nest, before=(), after=(bytes_,))
-        return Table(byte, left.value, entries, last.buffer, count, _in_order(nest, part, last))
+        return Table(byte, left.value, entries, last.buffer, count)
     return None
 
 
@@ -114,15 +113,8 @@ def _instructions(stage: Stage) -> int:
     return sum(FUNCTION if is_function(part) else 1 for part in parts)
 
 
-def _in_order(nest: Nest, part: tirx.Expr, last: Stage) -> tirx.Buffer | None:
-    if not isinstance(part, TensorLoad) or nest.argument(part.source) is None:
-        return None
-    written = offset(list(last.iters), last.buffer, list(last.iters))
-    return part.source if offset(part.indices, part.source, list(last.iters)) == written else None
-
-
 def write_table(table: Table, arguments: Arguments, lanes: int) -> None:
-    """Write the results of the bytes that are in memory: in `given`, or in place of the results."""
+    """Write the results of the bytes that are in memory in their places."""
     output = arguments.flat(table.output)
     entries, results = emit.scratch(ENTRIES, dtype_of(table.entries)), emit.scratch(ENTRIES, dtype_of(output))
     with emit.loop(ENTRIES) as entry:
@@ -135,8 +127,7 @@ def write_table(table: Table, arguments: Arguments, lanes: int) -> None:
             return entries[place] if of_entries else arguments.shaped(load.source)[tuple(load.indices)]
 
         emit.put(results, substituted(table.result, [], read), place, 1)
-    read_from = output if table.given is None else arguments.flat(table.given)
     parts = emit.shares(2 * table.count, 1, table.count)
     with emit.shared_loop(parts, 2 * table.count) as part, emit.share_loop(part, parts, table.count) as element:
-        byte = tirx.Cast("int64", tirx.Cast("uint8", read_from[element]))
+        byte = tirx.Cast("int64", tirx.Cast("uint8", output[element]))
         emit.put(output, results[byte], element, 1)

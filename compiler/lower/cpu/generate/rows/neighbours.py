@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import tvm_ffi
 from tvm import tirx
 from tvm.ir import TensorLoad
 from tvm.script.ir_builder import tirx as build
 
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
+from heterocc.compiler.lower.cpu.generate.masked import Read, register_of
 from heterocc.compiler.lower.cpu.generate.places import Axis, Place, index, offset
 from heterocc.compiler.lower.cpu.generate.rows.passes import Pass, is_row
 from heterocc.compiler.lower.cpu.generate.rows.stages import Rows
-from heterocc.compiler.lower.cpu.generate.rows.values import Read, RowWriter, Spot
+from heterocc.compiler.lower.cpu.generate.rows.values import RowWriter, Spot
 from heterocc.compiler.lower.cpu.sizes import assumed, at_least, exceeds, is_number, typical
 
 WIDE = 4
@@ -103,8 +103,7 @@ class Along(RowWriter):
         loads = [node for node in self.computed(step) if isinstance(node, TensorLoad)] if self.beside else []
         for load in loads:
             form = offset(load.indices, load.source, self.rows.loops)
-            known = any(tvm_ffi.structural_equal(load, other) for other, _ in every[0])
-            if self.rows.argument(load.source) is None or form is None or known:
+            if self.rows.argument(load.source) is None or form is None or register_of(load, every[0]) is not None:
                 continue
             if self.axis.step(form) != self.beside:
                 continue

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
 
 import tvm_ffi
 from tvm import tirx
@@ -15,7 +14,7 @@ from tvm.script.ir_builder import tirx as build
 
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
-from heterocc.compiler.lower.cpu.generate.masked import mask, masked_vector, put_masked
+from heterocc.compiler.lower.cpu.generate.masked import Read, mask, masked_vector, put_masked, register_of
 from heterocc.compiler.lower.cpu.generate.places import Axis, Place, at, index, offset
 from heterocc.compiler.lower.cpu.generate.read import Combination, unless_empty
 from heterocc.compiler.lower.cpu.generate.rows.passes import Pass, is_row, plan_passes
@@ -29,10 +28,6 @@ PARALLEL_ELEMENTS = 1 << 16
 FUNCTION = 8
 TASKS = 64
 """The limit on parts of the rows; each part allocates its memory once."""
-
-
-Read: TypeAlias = tuple[TensorLoad, tirx.Buffer]
-"""A load, and a register with what it reads of memory."""
 
 
 @dataclass
@@ -54,10 +49,6 @@ class Spot:
     kept: dict[int, tirx.Buffer] = field(default_factory=dict)
     read: Sequence[Read] = ()
     tail: Tail | None = None
-
-    def register_of(self, load: TensorLoad) -> tirx.Buffer | None:
-        """The register of a load, if it has one."""
-        return next((register for known, register in self.read if tvm_ffi.structural_equal(known, load)), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +230,7 @@ class RowWriter:
         read: list[Read] = []
         inside = mask(start, lanes, self.axis.length, may_precede=False)
         for node in self.computed(step):
-            if not isinstance(node, TensorLoad) or any(tvm_ffi.structural_equal(node, known) for known, _ in read):
+            if not isinstance(node, TensorLoad) or register_of(node, read) is not None:
                 continue
             where = self._in_memory(node, step)
             if where is not None:
@@ -293,7 +284,7 @@ class RowWriter:
 
         def load(read: TensorLoad) -> tirx.Expr:
             stage = rows.number(read.source)
-            if (register := spot.register_of(read)) is not None:
+            if (register := register_of(read, spot.read)) is not None:
                 return register[spot.lane]
             if stage is None:
                 return arguments.flat(read.source)[self.offset(read.indices, read.source, spot.place)]
