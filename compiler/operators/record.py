@@ -155,6 +155,8 @@ class Operator:
     name: str
     domain: str = ""
 
+    taken_over: int = 0
+    """The operator set with which ONNX took it over from ONNX Runtime, whose tools write it in earlier ones, too."""
     renamed: Renamed | None = None
     """The nodes that the import writes in its place."""
 

@@ -28,8 +28,9 @@ _UNLIKE_ONNX = UNREGISTERED | EXPERIMENTAL_BEFORE.keys() | {_WITHDRAWN}
 
 
 def is_experimental(node: onnx.NodeProto, version: int) -> bool:
-    """Whether a node of a model of operator set `version` is one of these."""
-    return not node.domain and version < EXPERIMENTAL_BEFORE.get(node.op_type, 0)
+    """Whether a node of a model of operator set `version` is one of these, or of an operator that ONNX has later."""
+    before = EXPERIMENTAL_BEFORE.get(node.op_type) or of_node(node).taken_over
+    return not node.domain and version < before
 
 
 def check(draft: Draft, where: str) -> None:
@@ -69,7 +70,7 @@ def _hide_unregistered(proto: onnx.ModelProto) -> None:
     found = [
         n
         for n in nodes
-        if n.op_type in _UNLIKE_ONNX
+        if n.op_type in _UNLIKE_ONNX or of_node(n).taken_over > version
         if (n.op_type in UNREGISTERED and not n.domain) or is_experimental(n, version) or _is_withdrawn(n, version)
     ]
     for node in found:

@@ -22,8 +22,7 @@ from heterocc.compiler.importer.draft.names import names_in
 from heterocc.compiler.importer.onnx_tools.added import Added, replace_nodes
 from heterocc.compiler.importer.onnx_tools.filled import needs_checks, with_filled_sizes
 from heterocc.compiler.importer.onnx_tools.quotients import has_quotients, with_safe_quotients
-from heterocc.compiler.operators.record import MICROSOFT
-from heterocc.compiler.operators.table import named
+from heterocc.compiler.operators.table import named, of_node
 
 _LENGTHS = 5
 """The number of the input with the lengths of the sequences, less 1."""
@@ -32,31 +31,29 @@ _CACHES = (1, 2)
 """The numbers of the outputs that are caches; those of the inputs are greater by 2."""
 
 
-_PAST = {"GroupQueryAttention": 3, "MultiHeadAttention": 6}
-"""The number of the first of two inputs that are caches, of attention that may leave out what it adds to them."""
-
-
 def lacks_caches(model: onnx.ModelProto) -> bool:
-    """Whether a model has attention with past keys that has no output of keys or of values."""
-    return any(_lacks_caches(node) for graph in graphs_of(model.graph) for node in graph.node)
+    """Whether a model has attention with past keys that lacks an output of keys or of values."""
+    return any(_lacking(node) for graph in graphs_of(model.graph) for node in graph.node)
 
 
 def with_all_caches(model: onnx.ModelProto) -> None:
-    """Change a model so that such attention has both outputs: where one lacks, ONNX Runtime 1.32 joins nothing."""
+    """Change a model so that such attention has these outputs: ONNX Runtime 1.32 joins past and new keys in them."""
     taken = names_in(model.graph)
     for graph in graphs_of(model.graph):
-        for node in filter(_lacks_caches, graph.node):
+        for node in filter(_lacking, graph.node):
             added = Added(taken, node.output[0], 17)
-            outputs = [*node.output, "", ""][: _CACHES[-1] + 1]
-            outputs = [name or added.name(f"{outputs[0]}_cache") for name in outputs]
-            node.output[:] = [*outputs, *node.output[len(outputs) :]]
+            for place in _lacking(node):
+                node.output.extend([""] * (place + 1 - len(node.output)))
+                node.output[place] = added.name(f"{node.output[0]}_cache")
 
 
-def _lacks_caches(node: onnx.NodeProto) -> bool:
-    first = _PAST.get(node.op_type) if node.domain == MICROSOFT else None
-    if first is None or not any(node.input[first : first + len(_CACHES)]):
-        return False
-    return len(node.output) <= _CACHES[-1] or not all(node.output[place] for place in _CACHES)
+def _lacking(node: onnx.NodeProto) -> list[int]:
+    """The places of the outputs that would have past keys or values, and the new ones, if the node had them."""
+    return [
+        place
+        for place, past in of_node(node).caches.items()
+        if past < len(node.input) and node.input[past] and not (place < len(node.output) and node.output[place])
+    ]
 
 
 _WINDOW = ("local_window_size", "sliding_window_cache")

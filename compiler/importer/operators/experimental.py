@@ -1,6 +1,7 @@
 """Experimental operators of ONNX's first releases, which ONNX Runtime runs up to operator set 9, written as others.
 
 ONNX has left most of them out, and has given two names to later operators. What they mean is taken from ONNX Runtime.
+LayerNormalization of a set before 17, which ONNX Runtime has had before ONNX, is that of 17.
 """
 
 from __future__ import annotations
@@ -54,6 +55,8 @@ def show_experimental(draft: Draft, *, converted: bool) -> None:
 
 def _written(draft: Draft, node: onnx.NodeProto, taken: set[str]) -> list[onnx.NodeProto]:
     """The nodes for one; the last has its name."""
+    if node.op_type not in _RULES:
+        return [node]
     text, constants = _RULES[node.op_type](node, {a.name: helper.get_attribute_value(a) for a in node.attribute})
     ends = {"x": node.input[0], "result": node.output[0]}
     ends.update((f"input{place}", name) for place, name in enumerate(node.input))

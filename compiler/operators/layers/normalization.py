@@ -82,6 +82,7 @@ OPERATORS = (
     Operator("GroupNormalization", shapes=same_shape, needs=groups, sums=True, flops=8, unread="stash_type"),
     Operator(
         "LayerNormalization",
+        taken_over=17,
         shapes=same_shape,
         needs=last,
         chooses=True,

@@ -244,7 +244,7 @@ def layers() -> Iterator[Case]:
 
 
 def experimental() -> Iterator[Case]:
-    """Operators of ONNX's first releases that it left out, or whose names later operators have."""
+    """Operators of ONNX's first releases that it left out, or whose names later ones have, and of ONNX Runtime's."""
     for v in (7, 9):
         yield case(v, node("Affine", "x", "y", alpha=2.0, beta=0.5), ODD)
         yield case(v, node("ScaledTanh", "x", "y", alpha=2.0, beta=0.5), ODD)
@@ -257,6 +257,8 @@ def experimental() -> Iterator[Case]:
         places = {"s": integers(1, 0), "e": integers(3, -1), "a": integers(2, 3)}
         yield case(v, node("DynamicSlice", "x s e a", "y"), MAP, places)
         yield case(v, node("DynamicSlice", "x s e", "y"), {"x": MAP, "s": integers(1, 0), "e": integers(3, -1)})
+    for v in (9, 14):  # as ONNX Runtime's tools write it
+        yield case(v, node("LayerNormalization", "x s", "y", axis=-1), noise(2, 3), {"s": floats(0.5, 1, 2)})
     for more in ({}, {"across_channels": 1}, {"normalize_variance": 0}):
         yield case(8, node("MeanVarianceNormalization", "x", "y", **more), MAP)
     body = helper.make_graph(
