@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from tvm import tirx
@@ -123,33 +123,29 @@ class MaskedRows:
     def line(
         self,
         plane: tirx.Expr,
-        numbers: Sequence[tirx.Expr],
-        together: Callable[[Sequence[tirx.Expr]], tirx.Expr],
+        number: tirx.Expr,
         start: tirx.Expr,
         masks: Masks | None,
     ) -> Callable[[int], tirx.Expr]:
-        """What a vector of outputs reads of some rows of a plane, put together, at a tap: it is loaded when asked for.
+        """What a vector of outputs reads of a row of a plane at a tap: it is loaded when asked for.
 
         A load without a mask must be within the map.
         """
         lanes, columns, flat = self.lanes, self.columns, self.flat
-        rows = [plane + number * index(columns.size) for number in numbers]
+        row = plane + number * index(columns.size)
         if self.copied is not None:
-            above, beside = index(self.rows.before), index(self._before)
-            rows = [(number + above) * index(self._pitch) + beside for number in numbers]
-            flat = self.copied
-        begins = [emit.bound(row + start * index(columns.stride)) for row in rows]
+            row, flat = (number + index(self.rows.before)) * index(self._pitch) + index(self._before), self.copied
+        begin = emit.bound(row + start * index(columns.stride))
         known: dict[int, tirx.Expr] = {}
-
-        def one(place: tirx.Expr, shift: int) -> tirx.Expr:
-            if masks is None or shift not in masks:
-                return emit.vector(flat, place, lanes)
-            return masked_vector(flat, place, lanes, kept_by(masks[shift], lanes), self.start)
 
         def loaded(shift: int) -> tirx.Expr:
             if shift not in known:
-                values = [one(begin + index(shift), shift) for begin in begins]
-                known[shift] = together(values) if len(values) > 1 else build.bind(values[0])
+                place = begin + index(shift)
+                if masks is None or shift not in masks:
+                    value = emit.vector(flat, place, lanes)
+                else:
+                    value = masked_vector(flat, place, lanes, kept_by(masks[shift], lanes), self.start)
+                known[shift] = build.bind(value)
             return known[shift]
 
         def at(tap: int) -> tirx.Expr:

@@ -121,9 +121,6 @@ class PlaneWriter(ABC):
     most_written = 100
     """The limit on taps that are written out; of more, most rows are in a loop."""
 
-    rows_first = False
-    """Whether rows of inputs are combined before the taps of each are told apart, where all are in the map."""
-
     def __init__(
         self, kernel: Kernel | Fold, data: tirx.Buffer, windows: Windows, isa: Isa, tasks: Tasks, start: float = 0.0
     ) -> None:
@@ -163,10 +160,6 @@ class PlaneWriter(ABC):
 
         `deep` is the tap in depth.
         """
-
-    def joined(self, values: Sequence[tirx.Expr]) -> tirx.Expr:
-        """Numbers of several rows combined, where that is done first."""
-        return values[0]
 
     def kernel_of_task(self) -> Kernel | Fold:
         """The kernel, with what its epilogue needs written for a task."""
@@ -348,45 +341,29 @@ class PlaneWriter(ABC):
         in_map = tile.inside or self.read.copied is not None
         masks = None if in_map or tile.across else [self.read.masks(start) for start in starts]
 
-        def add(aheads: Sequence[tirx.Expr], meets: Meets) -> None:
-            numbers = [tile.top * index(rows.stride) - index(rows.before) + ahead for ahead in aheads]
+        def add(ahead: tirx.Expr, meets: Meets) -> None:
+            number = tile.top * index(rows.stride) - index(rows.before) + ahead
 
             def inputs() -> None:
-                line = partial(self.read.line, begin, numbers, self.joined)
+                line = partial(self.read.line, begin, number)
                 read = [line(start, None if masks is None else masks[n]) for n, start in enumerate(starts)]
                 self.add(tile, read, meets, deep)
 
             if in_map:
                 inputs()
             else:
-                with build.If(tirx.all(numbers[0] >= index(0), numbers[0] < index(rows.size))), build.Then():
+                with build.If(tirx.all(number >= index(0), number < index(rows.size))), build.Then():
                     inputs()
 
-        if self.is_long and tall == 1:
-            with emit.loop(rows.taps) as tap:
-                add([tap * index(rows.dilation)], [(0, tap)])
-            return
-        middle = range(0)
-        if self.is_long and tall < rows.taps:
-            middle = range(tall - 1, rows.taps)  # those that all rows of the tile meet, in a loop
-        for aheads, meeting in self._groups(tall, in_map):
-            ahead = aheads[0]
-            if middle and ahead == middle.start:
-                with emit.loop(len(middle)) as further:
-                    add([further + index(ahead)], [(row, further + index(ahead - row)) for row in range(tall)])
-            elif ahead not in middle:
-                add([index(ahead) for ahead in aheads], [(row, index(tap_row)) for row, tap_row in meeting])
-
-    def _groups(self, tall: int, in_map: bool) -> Iterator[tuple[list[int], list[tuple[int, int]]]]:
-        """Rows of inputs of a tile that are read together, with the rows of outputs that they meet."""
-        rows = self.down
-        if self.rows_first and in_map:
-            for row in range(tall):
-                yield [row * rows.stride + tap * rows.dilation for tap in range(rows.taps)], [(row, 0)]
-            return
+        # Of many taps, the rows that all of a tile meet are in a loop; a tile has one row if strides leave few.
+        middle = range(tall - 1, rows.taps * rows.dilation) if self.is_long else range(0)
         for ahead in range((tall - 1) * rows.stride + rows.reach + 1):
-            if meets := rows.meeting(ahead, range(tall)):
-                yield [ahead], meets
+            if middle and ahead == middle.start:
+                with emit.loop(len(middle) // rows.dilation) as further:
+                    meets = [(row, further + index(ahead - row)) for row in range(tall)]
+                    add((further + index(ahead)) * index(rows.dilation), meets)
+            elif ahead not in middle and (met := rows.meeting(ahead, range(tall))):
+                add(index(ahead), [(row, index(tap_row)) for row, tap_row in met])
 
 
 def _moved(

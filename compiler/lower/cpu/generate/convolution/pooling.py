@@ -105,7 +105,6 @@ class _Writer(PlaneWriter):
         work = WORK * maps * prod(w.places for w in sides) * sum(w.taps for w in sides)
         super().__init__(kernel, pool.data, pool.windows, isa, Tasks(maps, work), kernel.start)
         self.fold, self.outer = kernel, pool.outer
-        self.rows_first = self.across.stride > 1 and not self.is_long
         self.tall = 1 if self.tall == 1 else TALL if self.across.stride == 1 else ROWS
 
     def kernel_of_task(self) -> Fold:
@@ -119,8 +118,8 @@ class _Writer(PlaneWriter):
         """The map of outputs of a map of inputs."""
         yield self.kernel.place(emit.split(self.outer, number))
 
-    def joined(self, values: Sequence[tirx.Expr]) -> tirx.Expr:
-        """Numbers of several rows or taps combined."""
+    def _joined(self, values: Sequence[tirx.Expr]) -> tirx.Expr:
+        """Numbers of several taps combined."""
         # Of a maximum, a NaN that comes first would hide others.
         first = self.fold.combine(self.padding, values[0]) if math.isinf(self.start) else values[0]
         return build.bind(reduce(self.fold.combine, values[1:], first))
@@ -130,7 +129,7 @@ class _Writer(PlaneWriter):
         lanes, combine = self.lanes, self.fold.combine
         for total, line in zip(tile.sums, inputs, strict=True):
             values = [line(tap) for tap in range(self.across.taps)]
-            taken = values if len(meets) == 1 else [self.joined(values)]
+            taken = values if len(meets) == 1 else [self._joined(values)]
             for row, _ in meets:
                 place = index(row * lanes)
                 emit.put(total, reduce(combine, taken, emit.vector(total, place, lanes)), place, lanes)
