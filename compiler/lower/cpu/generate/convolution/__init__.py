@@ -6,8 +6,8 @@ candidate with a time of its own (see `generate/__init__.py`):
 - `direct.py`: vectors along pixels. `copied_rows.py` says for which rows, `padded.py` copies those with zeros beside
   them;
 - `channel_tiles.py`: vectors along channels, in tiles of the pixels of a row (`channel_tiling.py` has their sizes and
-  time). Rows without padding and strides are read where they are, others are copied (`dense_rows.py`), and taps in the
-  padding are left out (`taps_inside.py`). Sums are kept between blocks of input channels (decision 54);
+  time). Rows without padding and strides are read where they are, others are copied, and taps in the padding are left
+  out (`taps_inside.py`). Sums are kept between blocks of input channels (decision 54);
 - `filtering/`: 3x3 by minimal filtering;
 - `planes.py`: windows over planes, depthwise ones (`depthwise.py`) and pooling (`pooling.py`; `divisors.py`: the
   divisors of means at a border), also over planes one behind the other and, of pooling, with the channels last. Rows

@@ -11,8 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from heterocc.compiler.lower.cpu.generate import emit
-from heterocc.compiler.lower.cpu.generate.convolution.copied_rows import far_time
-from heterocc.compiler.lower.cpu.generate.convolution.dense_rows import DenseRows
+from heterocc.compiler.lower.cpu.generate.convolution.copied_rows import CopiedRows, far_time
 from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, Window
 from heterocc.compiler.lower.cpu.generate.convolution.taps_inside import taps_of
 from heterocc.compiler.lower.cpu.generate.isa import Isa
@@ -91,6 +90,12 @@ def tasks_wanted(conv: Convolution, isa: Isa) -> int:
     return -(-emit.TASKS // (conv.usual_images * -(-conv.outputs // (USUAL_VECTORS * isa.lanes))))
 
 
+def without_stride(conv: Convolution) -> Convolution:
+    """The convolution with outputs at each column, whose inputs are copied in order: pixels are read one by one."""
+    columns = conv.columns
+    return replace(conv, columns=replace(columns, stride=1, places=(columns.places - 1) * columns.stride + 1))
+
+
 class Tiling:
     """The tiles of a convolution of images of a fixed size, and their time.
 
@@ -102,7 +107,7 @@ class Tiling:
     def __init__(self, kernel: Kernel, conv: Convolution, isa: Isa) -> None:
         self.kernel, self.conv, self.isa = kernel, conv, isa
         in_place = conv.rows.is_inside and conv.columns.is_inside and conv.columns.stride == 1 and not conv.is_flattened
-        self.copied = None if in_place else DenseRows(kernel, conv, isa)
+        self.copied = None if in_place else CopiedRows(kernel, without_stride(conv), isa)
         few = 1 if conv.taps == 1 else -(-conv.rows.places // tasks_wanted(conv, isa))
         self.rows = self.copied.rows if self.copied else few
         self.chunks = -(-conv.rows.places // self.rows)
@@ -229,5 +234,5 @@ class Tiling:
         stored = TURN_CYCLES * self.across + (STORE_CYCLES if near else STORE_FAR_CYCLES) * conv.columns.places
         sums = chunks * (self._sum_cycles + self.rows * (conv.outputs * stored + kept))
         copies = conv.usual_images * parts * self.copied.all_copied if self.copied else 0.0
-        again = conv.usual_images * self.copied.again if self.copied else 0.0
+        again = conv.usual_images * self.copied.again_cycles(self.copied.chunks) if self.copied else 0.0
         return (sums + copies) * emit.sharing(conv.work, chunks * parts) + again

@@ -98,8 +98,7 @@ class CopiedRows:
         self.piece_start = index(0)
         self.conv = conv = self._of_pieces(isa)
         self.kind = NUMBERS[kernel.dtype]
-        self.copied = self._copied_columns(conv.columns)
-        self.pitch = self.copied.extent
+        self.pitch = conv.columns.extent
         most = conv.rows.places * self.pitch
         self.isa = isa.narrowed(most)
         # Chunks of few rows suit images of all sizes; of one row, all.
@@ -147,8 +146,8 @@ class CopiedRows:
         self.piece_start = emit.bound(number * index(piece.places))
         before = index(row.before) - self.piece_start * index(row.stride)
         left = emit.bound(tirx.min(index(piece.places), index(row.places) - self.piece_start))
-        self.copied = replace(self.copied, before=Dim(row.before, before))
-        self.conv = replace(self.conv, columns=replace(piece, places=Dim(typical(piece.places), left)))
+        piece = replace(piece, before=Dim(row.before, before), places=Dim(typical(piece.places), left))
+        self.conv = replace(self.conv, columns=piece)
         return image
 
     def _take_rows(self, rows: int) -> None:
@@ -163,32 +162,26 @@ class CopiedRows:
         Of a map of any height, chunks have more rows if it is narrow, to fill tiles, but their copies stay in a
         second-level cache.
         """
-        rows, columns, inputs = self.conv.rows, self.copied, self.conv.inputs
+        rows = self.conv.rows
         if self.fixed:
             return -(-rows.places // min(self.usual_rows, rows.places))
         again = rows.reach // rows.stride
         many = larger(self.usual_rows * typical(self.pitch) // self.pitch, max(self.usual_rows, LINES_A_COPY * again))
-        held = (
-            2 * self.isa.core.copy_bytes // (4 * inputs * len(rows.phases) * len(columns.phases)) // self.pitch - again
-        )
+        held = 2 * self.isa.core.copy_bytes // (4 * self.conv.inputs * self._phases) // self.pitch - again
         return -(-rows.places // smaller(many, larger(held, min(self.usual_rows, FEW_ROWS))))
 
     @property
     def _beyond(self) -> int:
         """The numbers after a plane that its rows overwrite, or that are cleared because vectors read them."""
-        in_vectors = takes_vectors(self.copied.stride, self.copying, self.kernel.dtype)
+        in_vectors = takes_vectors(self.conv.columns.stride, self.copying, self.kernel.dtype)
         return self.copying.lanes if in_vectors or self._reads_beyond else 0
 
     @property
     def _reads_beyond(self) -> bool:
         """Whether vectors read beyond a plane's rows, by fewer numbers than a vector has."""
-        furthest = (self.conv.columns.taps - 1) * self.copied.dilation // self.copied.stride
+        furthest = (self.conv.columns.taps - 1) * self.conv.columns.dilation // self.conv.columns.stride
         beyond = self.vectors * self.isa.lanes + furthest - self.rows * self.pitch
         return not is_number(beyond) or beyond > 0
-
-    def _copied_columns(self, columns: Window) -> Window:
-        """The window along a copied row: the phases of a stride are rows of their own."""
-        return columns
 
     def _best_rows(self, most: int) -> int:
         """The number of rows of outputs, up to `most`, of a chunk."""
@@ -215,13 +208,13 @@ class CopiedRows:
         copy, sums = self._copy_cycles(rows), self._sum_cycles(rows)
         parts = self._most_parts(rows)
         chunks = -(-typical(conv.rows.places) // rows)
-        again = self._again_cycles(chunks)
+        again = self.again_cycles(chunks)
         total = chunks * (sums + parts * copy) + again
         if typical(conv.work) < emit.PARALLEL_WORK:
             return chunks * (sums + copy) + again
         return total * emit.sharing(conv.work, typical(conv.batch) * conv.groups * parts * chunks)
 
-    def _again_cycles(self, chunks: int) -> float:
+    def again_cycles(self, chunks: int) -> float:
         """Modelled time of reading weights again for every chunk of rows but the first, if a near cache lacks them."""
         conv = self.conv
         weights = conv.outputs * conv.inputs * conv.taps
@@ -230,7 +223,7 @@ class CopiedRows:
     def _copy_cycles(self, rows: int) -> float:
         """Modelled time of one copy of the rows for `rows` rows of outputs."""
         lines, pitch = self._copied_lines(rows), typical(self.pitch)
-        stride = self.copied.stride
+        stride = self.conv.columns.stride
         if stride <= 2:
             return 2 * lines * (pitch / self.isa.lanes + 4)
         if takes_vectors(stride, self.isa) and pitch >= self.isa.lanes:
@@ -243,7 +236,7 @@ class CopiedRows:
         If the inputs of one row exceed it already, each tile of channels reads all from a farther one.
         """
         conv = self.conv
-        sums = self._computed(rows) * conv.inputs * conv.taps * conv.outputs / 2
+        sums = typical(self._vectors(rows)) * conv.inputs * conv.taps * conv.outputs / 2
         numbers = self._copied_lines(rows) * typical(self.pitch)
         if self.row_bytes > self.isa.core.copy_bytes:
             sums *= far_time(self.row_bytes, 4 * CHANNELS_OF_A_TILE * conv.inputs * conv.taps, self.isa)
@@ -255,14 +248,9 @@ class CopiedRows:
         """What is copied for one row of outputs, in bytes."""
         return 4 * self._copied_lines(1) * typical(self.pitch)
 
-    def _computed(self, rows: int) -> float:
-        """The vectors of outputs whose sums are computed for `rows` rows."""
-        return typical(self._vectors(rows))
-
     def _copied_lines(self, rows: int) -> int:
         conv = self.conv
-        phases = len(conv.rows.phases) * len(self.copied.phases)
-        return (rows + conv.rows.reach // conv.rows.stride) * conv.inputs * phases
+        return (rows + conv.rows.reach // conv.rows.stride) * conv.inputs * self._phases
 
     def _most_parts(self, rows: int) -> int:
         """The number of parts of the output channels, each with its own copy of the rows."""
@@ -283,8 +271,7 @@ class CopiedRows:
         parts = self._parts(tasks, tiles)
         with emit.shared_loop(tasks * parts, conv.work) as task:
             image, group, chunk, part = emit.unpacked(task, (conv.batch, conv.groups, self.chunks, parts))
-            phases = len(conv.rows.phases) * len(self.copied.phases)
-            copied = emit.scratch(conv.inputs * phases * self.plane + self._overrun(), self.kind.sums)
+            copied = emit.scratch(self.length, self.kind.sums)
             image = self._take_piece(image)
             if self.fixed:
                 top = chunk * index(self.rows)
@@ -297,9 +284,16 @@ class CopiedRows:
             self.copy(arguments, copied, image * index(conv.groups) + group, top)
             body(copied, (image, group, top), (part, parts))
 
-    def _overrun(self) -> int:
-        """The numbers after the copies that vectors may read."""
-        return self._vectors(self.rows) * self.isa.lanes + (self.lines - self.rows) * self.pitch + self.pitch
+    @property
+    def length(self) -> int:
+        """The numbers of a copy, with those after it that vectors may read."""
+        beyond = self._vectors(self.rows) * self.isa.lanes + (self.lines - self.rows) * self.pitch + self.pitch
+        return self.conv.inputs * self._phases * self.plane + beyond
+
+    @property
+    def _phases(self) -> int:
+        """The copies of a channel: one for each remainder of row and column."""
+        return len(self.conv.rows.phases) * len(self.conv.columns.phases)
 
     def copy(self, arguments: Arguments, copied: tirx.Buffer, group: tirx.Expr, top: tirx.Expr) -> None:
         """Copy what the outputs from row `top` read, padded: all channels of a group of an image."""
@@ -310,16 +304,15 @@ class CopiedRows:
         self, flat: tirx.Buffer, group: tirx.Expr, there: tirx.Expr, copied: tirx.Buffer, top: tirx.Expr
     ) -> None:
         """Copy what the outputs from row `top` read of channel `there` of a group, phase by phase."""
-        rows, columns = self.conv.rows, self.copied
+        rows, columns = self.conv.rows, self.conv.columns
         map_size = rows.size * columns.size
         size = 4 * self.conv.groups * self.conv.inputs * map_size
         channel, exists = self.conv.plane_of(group * index(self.conv.inputs) + there)
         channel = channel if exists is None else emit.bound(channel)
         if self._reads_beyond:
             # Products of what nobody wrote are dropped, but may be slow: denormal numbers take Intel's CPUs 100 cycles.
-            planes = len(rows.phases) * len(columns.phases)
-            with emit.loop(planes) as plane:
-                end = (there * index(planes) + plane) * index(self.plane) + index(self.lines * self.pitch)
+            with emit.loop(self._phases) as plane:
+                end = (there * index(self._phases) + plane) * index(self.plane) + index(self.lines * self.pitch)
                 emit.put(copied, emit.zeros(self.isa.lanes, dtype_of(copied)), end, self.isa.lanes)
 
         for first, phases in rows.phases_together():
@@ -380,7 +373,7 @@ class CopiedRows:
     def place(self, input_: tirx.Expr, tap_row: tirx.Expr, tap: tirx.Expr, line: tirx.Expr) -> tirx.Expr:
         """The place in the copy of what the first output of a line of the chunk reads of an input channel at a tap."""
         plane, steps = input_, []
-        for window, number in ((self.conv.rows, tap_row), (self.copied, tap)):
+        for window, number in ((self.conv.rows, tap_row), (self.conv.columns, tap)):
             ahead, stride = number * index(window.dilation), index(window.stride)
             phase = window.phase_number(tirx.floormod(ahead, stride)) if len(window.phases) > 1 else index(0)
             plane = plane * index(len(window.phases)) + phase

@@ -348,7 +348,7 @@ class DirectWriter(CopiedRows):
 
     def _walk_inside(self, top: tirx.Expr, _terms: int, step: Step) -> None:
         """Call a step for the terms of few places in loops, but for taps that are in the padding for all of them."""
-        rows, columns = self.conv.rows, self.copied
+        rows, columns = self.conv.rows, self.conv.columns
         places = index(0), self.conv.columns.places
         across = taps_inside(columns, *places) if self.given.columns.before > 0 else (index(0), index(columns.taps))
         down = taps_inside(rows, top, self.rows) if rows.before > 0 else (index(0), index(rows.taps))
@@ -382,7 +382,7 @@ class DirectWriter(CopiedRows):
                     emit.in_turn(
                         conv.columns.taps,
                         lambda tap, number: step((input_, row, tap), number),
-                        unroll=unrolled_taps(self.copied),
+                        unroll=unrolled_taps(conv.columns),
                     )
 
         return walk
