@@ -181,33 +181,6 @@ def _best_tile(rows: int, vectors: int, isa: Isa, most: int = MOST_ROWS, widths:
     return min(timed)[2]
 
 
-VECTORS = range(3, 20)
-"""Numbers of vectors for which the tile is chosen of a number that is known only at run time."""
-
-
-@cache
-def tile_of_any_number(rows: int, isa: Isa, most: int = MOST_ROWS) -> tuple[int, int]:
-    """The tile with the least modelled time for rows of any number of vectors, if those that it leaves are single.
-
-    So wide tiles gain little, and narrow ones have less code. Of products, which store a tile's rows far apart, wide
-    ones are faster.
-    """
-    step = isa.core.step_cycles
-    timed: list[tuple[float, int, tuple[int, int]]] = []
-    for tall in range(1, min(rows, most) + 1) if isa.tall is None else (isa.tall,):
-        for wide in range(1, MOST_VECTORS + 1 if rows > 1 else ROW_VECTORS + 1):
-            if registers_of(tall, wide, isa) > isa.registers:
-                break
-            tiles = _known_runs(rows, tall)
-            time = sum(
-                r.count * (n // wide * step(r.size, wide) + n % wide * step(r.size, 1)) / n
-                for r in tiles
-                for n in VECTORS
-            )
-            timed.append((time * (SECOND_SIZE if len(tiles) > 1 else 1.0), abs(tall - 2 * wide), (tall, wide)))
-    return min(timed)[2]
-
-
 VECTOR_CYCLES = 0.75
 HALF_CYCLES = 0.1
 """The time of a vector beside that of its lanes, relative to the lanes of a longest one: it is loaded across cache

@@ -44,7 +44,6 @@ from heterocc.compiler.lower.cpu.generate.tiles import (
     pick_tile,
     runs,
     tile_cycles,
-    tile_of_any_number,
     vector_runs,
 )
 from heterocc.compiler.lower.cpu.sizes import is_number, typical
@@ -83,11 +82,7 @@ class DirectWriter(CopiedRows):
     def __init__(self, kernel: Kernel, conv: Convolution, isa: Isa) -> None:
         super().__init__(kernel, conv, isa)
         spared = replace(self.isa, registers=self.isa.registers - self.isa.core.spare)
-        tall, wide = (
-            pick_tile(conv.outputs, self.vectors, spared)
-            if is_number(self.vectors)
-            else tile_of_any_number(conv.outputs, spared)
-        )
+        tall, wide = pick_tile(conv.outputs, self.vectors, spared)
         # Two threads get as many tiles each, if they share one chunk.
         multiple = 2 if is_one_chunk(conv, self.usual_rows) and typical(conv.work) >= emit.PARALLEL_WORK else 1
         self.channel_runs, self._wide = runs(conv.outputs, tall, multiple), wide

@@ -10,6 +10,7 @@ import tvm
 from hypothesis import given
 from hypothesis import strategies as st
 from onnx import helper
+from tvm import tirx
 
 from heterocc.compiler.lower.cpu.generate import cores
 from heterocc.compiler.lower.cpu.generate.isa import Isa, isa_of
@@ -18,9 +19,10 @@ from heterocc.compiler.lower.cpu.generate.tiles import (
     choose_tile,
     covering_lanes,
     most_rows,
+    pick_tile,
     runs,
-    tile_of_any_number,
 )
+from heterocc.compiler.lower.cpu.sizes import Dim
 from tests.compiler.lower.cpu.generate.generated import ARM, AVX2, AVX512, Generated, target_of
 
 node = helper.make_node
@@ -39,7 +41,7 @@ def test_runs_cover_everything_once_in_tiles_of_nearly_one_size(total: int, most
 @pytest.mark.parametrize("rows", [24, 48, 300])
 def test_tiles_of_any_number_of_vectors_are_narrow(rows: int) -> None:
     """What whole tiles leave is computed vector by vector, at less speed."""
-    assert tile_of_any_number(rows, Isa(cores.AVX512, 16, 32)) == (12, 2)
+    assert pick_tile(rows, Dim(12, tirx.Var("n", "int64")), Isa(cores.AVX512, 16, 32))[1] == 2
 
 
 @given(
