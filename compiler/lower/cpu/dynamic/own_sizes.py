@@ -40,18 +40,19 @@ def with_own_sizes(function: tirx.PrimFunc) -> tirx.PrimFunc:
     for dim in sorted(map(_Quotient.of, compound), key=lambda quotient: quotient.by):
         (named,) = tirx.analysis.undefined_vars(dim.whole)
         known = next((base for var, base in first if var.same_as(named)), None)
-        if any(named.same_as(var) for var in plain) or (known is not None and known.times(dim) is None):
+        if any(named.same_as(var) for var in plain) or (known is not None and known.of_this(dim) is None):
             return function
         if known is None:
-            first.append((named, dim if dim.plus in (0, 1) else _Quotient(dim.whole, dim.whole)))
+            first.append((named, dim))
     assumed = Assumptions(dims_of(function))
     own = [(dim, _variable(n, dim.whole, assumed)) for n, (_, dim) in enumerate(first)]
 
     def replaced(expr: tirx.Expr) -> tirx.Expr:
         return next((new for dim, var in own if (new := dim.with_own(var, expr)) is not None), expr)
 
-    kinds = tuple({tirx.Add, tirx.FloorDiv, *(type(dim) for dim in compound)})
+    kinds = tuple({tirx.Add, tirx.Sub, tirx.FloorDiv, *(type(dim) for dim in compound)})
     made = tvm_ffi.structural_map(function, [(kinds, replaced)], order="pre")
+    made = tvm_ffi.structural_map(made, [(tirx.LT, _at_most)], order="post")
     made = tirx.PrimFunc(list(made.params), made.body, attrs=made.attrs)  # its type has the variables, too
     left = parts_of(made.body, tirx.Var)
     return function if any(var.same_as(name) for var in left for name, _ in first) else made
@@ -76,10 +77,7 @@ def with_typical_batch(function: tirx.PrimFunc) -> tirx.PrimFunc:
 
 @dataclass(frozen=True, slots=True)
 class _Quotient:
-    """A dimension: `part // by + plus`, or another expression, which is its own `part`.
-
-    One whose `plus` is more than 1 has no variable as a quotient: TVM would not know that its quotient is not negative.
-    """
+    """A dimension: `part // by + plus`, or another expression, which is its own `part`."""
 
     whole: tirx.Expr
     part: tirx.Expr
@@ -91,29 +89,48 @@ class _Quotient:
         quotient, plus = _sum(dim)
         return cls(dim, quotient.a, int(quotient.b), plus) if _is_quotient(quotient) else cls(dim, dim)
 
-    def times(self, other: _Quotient) -> int | None:
-        """How many times as large the divisor of another quotient is; None if it is none of the same expression."""
-        divides = other.by % self.by == 0 and tvm_ffi.structural_equal(self.part, other.part)
-        return other.by // self.by if divides else None
+    def of_this(self, other: _Quotient) -> tuple[int, int] | None:
+        """What is added to this quotient, and what it is divided by then, for another one: `(part + n * by) // by` is
+        `part // by + n`, and a quotient of a quotient that by both divisors. None if the other one is none of these.
+        """
+        (one, before), (another, further) = _sum(self.part), _sum(other.part)
+        more, rest = divmod(further - before, self.by)
+        times, left = divmod(other.by, self.by)
+        return (more, times) if rest == left == 0 and tvm_ffi.structural_equal(one, another) else None
 
     def with_own(self, variable: tirx.Var, expr: tirx.Expr) -> tirx.Expr | None:
-        """An expression in which `variable` is this dimension, in place of one with its quotient; None for others.
-
-        A quotient of a quotient is the quotient by both divisors.
-        """
+        """An expression in which `variable` is this dimension, in place of one with its quotient; None for others."""
         if tvm_ffi.structural_equal(self.whole, expr):
             return variable
         quotient, plus = _sum(expr)
-        times = self.times(_Quotient(quotient, quotient.a, int(quotient.b))) if _is_quotient(quotient) else None
-        if times is None:
+        found = self.of_this(_Quotient.of(quotient)) if _is_quotient(quotient) else None
+        if found is None:
             return None
-        own = variable - self.plus
-        return variable + (plus - self.plus) if times == 1 else tirx.floordiv(own, tirx.const(times, "int64")) + plus
+        more, times = found
+        if times == 1:
+            return _added(variable, plus - self.plus + more)
+        # At least -1 is added, so that TVM knows that what is divided is not negative, and always in the same way.
+        whole, more = divmod(more - self.plus + 1, times)
+        return _added(tirx.floordiv(_added(variable, more - 1), tirx.const(times, "int64")), plus + whole)
 
 
 def _sum(expr: tirx.Expr) -> tuple[tirx.Expr, int]:
     """An expression as the sum of another one and a number."""
-    return (expr.a, int(expr.b)) if isinstance(expr, tirx.Add) and isinstance(expr.b, tirx.IntImm) else (expr, 0)
+    if isinstance(expr, tirx.Add | tirx.Sub) and isinstance(expr.b, tirx.IntImm):
+        rest, number = _sum(expr.a)
+        return rest, number + int(expr.b) if isinstance(expr, tirx.Add) else number - int(expr.b)
+    return expr, 0
+
+
+def _at_most(less: tirx.LT) -> tirx.Expr:
+    """`a < b + 1` as `a <= b`: the end of a padded input is written as either, by what its length is in the model."""
+    end, more = _sum(less.b)
+    return tirx.LE(less.a, end) if more == 1 else less
+
+
+def _added(expr: tirx.Expr, number: int) -> tirx.Expr:
+    """An expression and a number, as a sum or a difference."""
+    return expr - -number if number < 0 else expr + number
 
 
 def _is_quotient(expr: tirx.Expr) -> bool:

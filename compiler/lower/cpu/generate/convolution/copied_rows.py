@@ -56,8 +56,9 @@ LINES_A_COPY = 4
 FEW_ROWS = 4
 """Rows that such a chunk has even if their copies are larger than what is to stay in a cache."""
 
-PIECE = 6
-"""The least vectors of a piece of a row, which are two tiles: for each piece all weights are read again."""
+PIECE, LONG_PIECE = 6, 16
+"""The least and the most vectors of a piece of a row, of which the least are two tiles: for each piece all weights are
+read again. With a limit, layers of many numbers of channels have pieces of one length, and common code."""
 
 MOST_IN_ROW = 16
 """The limit on unrolled taps of a row: the code of more would not stay in the first-level cache."""
@@ -126,7 +127,7 @@ class CopiedRows:
             return 1
         held = isa.core.copy_bytes // (4 * self.given.inputs * len(columns.phases) * isa.lanes)
         vectors = -(-columns.places // isa.lanes)
-        return -(-vectors // max(PIECE, held))
+        return -(-vectors // max(PIECE, min(held, LONG_PIECE)))
 
     def _of_pieces(self, isa: Isa) -> Convolution:
         """The convolution whose images are pieces of rows, of whole vectors."""

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tvm_ffi
 from onnx import TensorProto, helper, numpy_helper
-from tvm import te, tirx
+from tvm import sym, te, tirx
 
 from heterocc.compiler.lower.codegen.kernel_objects import KernelObjects
 from heterocc.compiler.lower.cpu.assumptions import Assumptions
@@ -63,13 +63,47 @@ def test_a_batch_is_typically_one_and_rows_of_a_matrix_are_more() -> None:
     assert typical((n, n, 5))[0] > 1
 
 
-def test_rows_of_a_strided_and_padded_kernel_follow_from_those_of_its_input() -> None:
+@pytest.mark.parametrize("name", ["padded", "less one", "the same in other words", "after a layer without padding"])
+def test_rows_of_a_strided_and_padded_kernel_follow_from_those_of_its_input(name: str) -> None:
+    n, own = tirx.Var("d0_n", "int64"), tirx.Var("d0", "int64")
+    rows, of_strided, of_own = {
+        "padded": (tirx.floordiv(n - 1, 16) + 1, tirx.floordiv(n - 1, 32) + 3, tirx.floordiv(own - 1, 2) + 3),
+        "less one": (tirx.floordiv(n + 64, 128) + -1, tirx.floordiv(n + 64, 256), tirx.floordiv(own - 1, 2) + 1),
+        "the same in other words": (tirx.floordiv(n, 8) + -1, tirx.floordiv(n, 8) - 1, own),
+        "after a layer without padding": (
+            tirx.floordiv(n - 10, 5) + 1,
+            tirx.floordiv(n - 20, 10) + 1,
+            tirx.floordiv(own - 1, 2),
+        ),
+    }[name]
+    (x, y, _) = with_own_sizes(added(rows, of_strided)).params
+    assert isinstance(x.shape[0], tirx.Var)
+    expected = tvm_ffi.structural_map(of_own, [(tirx.Var, lambda _: x.shape[0])], order="post")
+    assert tvm_ffi.structural_equal(y.shape[0], expected, map_free_vars=False)
+    for size in range(300, 340):
+        assert at(of_own, at(rows, size)) == at(of_strided, size)
+
+
+def at(expr: tirx.Expr, size: int) -> int:
+    """An expression of one variable at a size."""
+    number = tvm_ffi.structural_map(expr, [(tirx.Var, lambda _: tirx.const(size, "int64"))], order="post")
+    return int(sym.Analyzer().simplify(number))
+
+
+def test_the_end_of_a_padded_row_is_written_in_one_way() -> None:
     n = tirx.Var("d0_n", "int64")
-    before = added(tirx.floordiv(n - 1, 16) + 1, tirx.floordiv(n - 1, 32) + 3)
-    (x, y, _) = with_own_sizes(before).params
-    (own,) = x.shape
-    assert isinstance(own, tirx.Var)
-    assert tvm_ffi.structural_equal(y.shape[0], tirx.floordiv(own - 1, 2) + 3, map_free_vars=False)
+
+    def padded(rows: tirx.Expr) -> tirx.PrimFunc:
+        x = te.placeholder((rows,), "float32", name="x")
+
+        def at_place(i: tirx.Var) -> tirx.Expr:
+            inside = tirx.all(i >= 1, i < rows + 1)
+            return tirx.if_then_else(inside, x[i - 1], tirx.const(0, "float32"))
+
+        return with_own_sizes(te.create_prim_func([x, te.compute((rows + 2,), at_place, name="y")]))
+
+    one_less, quotient = padded(tirx.floordiv(n + 64, 128) - 1), padded(tirx.floordiv(n, 4))
+    assert tvm_ffi.structural_equal(one_less, quotient)
 
 
 @pytest.mark.parametrize("name", ["the dimension itself", "another quotient", "a size that may be 0"])
