@@ -68,6 +68,7 @@ def handlers_wait() -> Iterator[None]:
         yield
         return
     before: dict[int, Callable[..., Any]] = {}
+    handlers: dict[int, Callable[..., Any]] = {}
     arrived: list[tuple[int, Any]] = []
 
     def note(number: int, frame: Any) -> None:
@@ -75,14 +76,14 @@ def handlers_wait() -> Iterator[None]:
 
     try:
         for number, handler in _handlers():
-            before[number] = handler
+            before[number] = handlers[number] = handler
             signal.signal(number, note)
-        handlers = dict(before)
         yield
     finally:
-        _restore(before)
-    for number, frame in arrived:
-        handlers[number](number, frame)
+        try:
+            _restore(before)
+        finally:
+            _call([functools.partial(handlers[number], number, frame) for number, frame in arrived])
 
 
 @contextmanager
@@ -156,6 +157,16 @@ def _restore(handlers: dict[int, Callable[..., Any]]) -> None:
     finally:
         if handlers:
             _restore(handlers)
+
+
+def _call(handlers: list[Callable[[], Any]]) -> None:
+    """Call all of them, even if one raises an exception; of several that is the last."""
+    try:
+        while handlers:
+            handlers.pop(0)()
+    finally:
+        if handlers:
+            _call(handlers)
 
 
 def _code(handler: Any) -> CodeType | None:

@@ -65,6 +65,15 @@ def test_all_handlers_are_set_again_though_one_raises_an_exception() -> None:
                 ring()
 
 
+def test_all_handlers_of_signals_that_arrived_run_also_if_an_import_fails() -> None:
+    called = []
+    with handling(signal.SIGUSR1, lambda *_: called.append("other")), pytest.raises(AlarmError), handlers_wait():
+        ring()
+        signal.raise_signal(signal.SIGUSR1)
+        raise ImportError("no such module")
+    assert called == ["other"]
+
+
 def test_a_back_end_is_imported_whole_when_an_alarm_rings(monkeypatch: pytest.MonkeyPatch) -> None:
     imported = []
 
