@@ -82,10 +82,10 @@ def generate(
     """At most `count` tokens after the prompt, until one that ends the text."""
     caches = {i.name: i for i in session.inputs if i.name.startswith("past_key_values.")}
     binding = session.bind(state={name: name.replace("past_key_values", "present") for name in caches})
-    # No keys and values yet: of their dynamic dimensions the first is the batch, and the other the length.
+    # No keys and values yet. Of their dynamic dimensions the first is the batch, and the other the length: as little as
+    # it may be, which is 0, but for caches of a window the room that it needs.
     empty: Feed = {
-        name: np.zeros([d if isinstance(d, int) else int(axis == 0) for axis, d in enumerate(i.shape or ())], i.dtype)
-        for name, i in caches.items()
+        name: np.zeros([least(i, axis) for axis in range(len(i.shape or ()))], i.dtype) for name, i in caches.items()
     }
     others = {i.name: i.dtype for i in session.inputs if i.name not in caches}
     tokens, past = prompt, 0
@@ -103,6 +103,14 @@ def generate(
         if tokens[0] in ends:
             return
         yield tokens[0]
+
+
+def least(info: heterocc.runtime.TensorInfo, axis: int) -> int:
+    """The least size of a dimension, 1 for a dynamic batch."""
+    size, sizes = (info.shape or ())[axis], info.sizes[axis] if info.sizes else None
+    if isinstance(size, int):
+        return size
+    return max(int(axis == 0), 0 if sizes is None or sizes.range is None else sizes.range.min)
 
 
 def most_probable(logits: npt.NDArray[np.float32]) -> int:

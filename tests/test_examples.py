@@ -20,7 +20,10 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 
+from heterocc.artifacts.manifest import Range
 from heterocc.compiler import compile_model
+from heterocc.runtime import TensorInfo
+from heterocc.runtime.sizes import Sizes
 from tests import decoder_networks, models
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
@@ -207,6 +210,13 @@ def test_tokens_are_drawn_from_the_most_probable_ones() -> None:
     np.testing.assert_allclose(counts, [0, 0.2 / 0.85, 0.5 / 0.85, 0.15 / 0.85, 0], atol=0.05)
     few = example("generate").drawn(temperature=1.0, top_k=5, top_p=0.6, seed=1)
     assert {few(logits) for _ in range(200)} == {1, 2}
+
+
+def test_a_cache_begins_with_the_least_rows_that_it_may_have() -> None:
+    window, past = (Sizes(range=Range(min=least)) for least in (32, 0))
+    for sizes, rows in ((window, 32), (past, 0)):
+        info = TensorInfo("k", "float32", ("batch", 2, "rows", 8), (None, None, sizes, None))
+        assert [example("generate").least(info, axis) for axis in range(4)] == [1, 2, rows, 8]
 
 
 def test_a_folder_without_a_model_ends_with_a_message(tmp_path: Path) -> None:

@@ -202,23 +202,32 @@ class ImportedModel:
 
     @cached_property
     def bounds(self) -> Mapping[str, Range]:
-        """The sizes that the nodes allow for each named dimension.
-
-        The least is 0 for a dimension that may be empty.
-        """
+        """The sizes that the nodes allow for each named dimension; the least is 0 for one that may be empty."""
         if self.symbols is None:
             return {}
         most = {limit.size.name or "": limit.most for limit in self.symbols.limits.values() if limit.most <= MAX_DIM}
         shapes = [v.shape for v in self.graph.values.values() if v.shape is not None]
         sizes = {d: self.symbols.sizes[d] for shape in shapes for d in shape if isinstance(d, str)}
-        empty = self.may_be_empty
+        empty, caches = self.may_be_empty, self._least_caches()
         found: dict[str, Range] = {}
         for name in self.symbols.names:
             least = 0 if name in empty else least_size(name, sizes.values())
             step = self.symbols.steps.get(name, 1)
-            least = max(least, self.symbols.floors.get(name, 0))
+            least = max(least, self.symbols.floors.get(name, 0), caches.get(name, 0))
             allowed = Range(min=least, max=most.get(name)) & self.symbols.ranges.get(name, ANY_SIZE)
             found[name] = Range(min=-(-allowed.min // step) * step, max=allowed.max, step=step)
+        return found
+
+    def _least_caches(self) -> dict[str, int]:
+        """The least sizes of caches that attention needs, by the names of dimensions: the room of a window's keys."""
+        assert self.symbols is not None
+        found: dict[str, int] = {}
+        for node in (node for node in self.proto.graph.node if of_node(node).caches):
+            pasts = {node.input[place] for place in of_node(node).caches.values() if place < len(node.input)} - {""}
+            dims = {dim for name in pasts for dim in self.graph.values[name].shape or ()}
+            for needed in requirements_at(node, self.graph.values, self.symbols, self.opsets.get("", 1)):
+                if needed.relation == "at_least" and (name := needed.left.name) in dims and name:
+                    found[name] = max(found.get(name, 0), needed.right.number or 0)
         return found
 
     def allowed(self, samples: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:

@@ -27,7 +27,9 @@ from heterocc.runtime.execute.narrow import dtype_of, ort_value
 from heterocc.runtime.execute.ort_session import onnxruntime_package, open_session, session_options
 
 SECONDS = 6.0
-"""The time limit of all trials together in seconds; their only use is a hint."""
+"""The time limit of all trials together in seconds, for a model whose weights are real numbers."""
+_CODES_IN_A_SECOND = 1 << 23
+"""The bytes of other weights that a further second is for: each trial dequantises them, as nothing is optimised."""
 MAX_WEIGHTS = 1 << 31
 MAX_INPUTS = 1 << 28
 """Limits in bytes; larger models and inputs are not tried."""
@@ -98,6 +100,8 @@ class Proposals:
         self._dynamic = [i for i in copy.graph.input if i.type.HasField("tensor_type") and not value_of(i).is_static]
         self._hints = _weights_near(copy, self._dynamic)[:_MOST_HINTS]
         self._expected: dict[str, int] = {}
+        codes = sum(array.nbytes for array in self._weights.values() if array.dtype.kind != "f")
+        self._seconds = SECONDS + codes / _CODES_IN_A_SECOND
 
     def fix(self, sizes: Mapping[str, int]) -> None:
         """Set dimensions of which the import has found the size that they need to have, by their names."""
@@ -111,7 +115,7 @@ class Proposals:
         self._expected.update(sizes)
 
     def first(self, work: Callable[[Shapes], Work]) -> Shapes | None:
-        """The first shapes with which ONNX Runtime runs the model; None if none are found in SECONDS.
+        """The first shapes with which ONNX Runtime runs the model; None if none are found in time.
 
         `work` estimates a run. Shapes with which it exceeds MOST_WORK are not tried: smaller sizes take their place. If
         a run takes too long all the same, much smaller ones have as much time again.
@@ -119,7 +123,7 @@ class Proposals:
         run = _runner(self._proto, self._weights)
         if run is None:
             return None
-        deadline = time.monotonic() + SECONDS
+        deadline = time.monotonic() + self._seconds
         tried: list[Shapes] = []
         for shapes, smaller in self._affordable(work):
             if shapes not in tried:
@@ -127,7 +131,7 @@ class Proposals:
                 if run(shapes, deadline - time.monotonic()):
                     return shapes
             if time.monotonic() > deadline:
-                until = time.monotonic() + SECONDS
+                until = time.monotonic() + self._seconds
                 some = itertools.islice(smaller, _MOST_SMALLER)
                 return next((s for s in some if time.monotonic() < until and run(s, until - time.monotonic())), None)
         return None

@@ -129,3 +129,14 @@ def test_only_a_model_whose_caches_are_stored_so_is_compared_with_a_tolerance_fo
     assert plain.sha256 != stored.sha256
     assert "y" not in coarse_values(plain)
     assert "y" in coarse_values(stored)
+
+
+def test_the_room_of_a_window_is_the_least_size_of_its_cache() -> None:
+    text = (
+        "(float[1, s, 16] x, int32[1] last, int32 all, float[1, 2, room, 8] k, float[1, 2, room, 8] v)"
+        " => (float[1, s, 16] y, float[1, 2, room, 8] key, float[1, 2, room, 8] value) {"
+        "y, key, value = com.microsoft.GroupQueryAttention <num_heads=2, kv_num_heads=2, local_window_size=32,"
+        " sliding_window_cache=1> (x, x, x, k, v, last, all) }"
+    )
+    bounds = import_model(_model(text), keep_dims=True).bounds
+    assert (bounds["room"].min, bounds["s"].min) == (32, 1)

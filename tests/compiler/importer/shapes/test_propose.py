@@ -148,6 +148,20 @@ def test_a_run_that_takes_too_long_is_followed_by_ones_of_much_smaller_sizes(mon
     assert found == {"x": [1, 4, 64, 64]}
 
 
+@pytest.mark.parametrize(("dtype", "seconds"), [("uint8", 38), ("float32", 6)])
+def test_a_model_with_many_codes_has_more_time(dtype: str, seconds: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """ONNX Runtime dequantises them in each trial: one of 80 MB was compiled without a check on a loaded machine."""
+    given: list[float] = []
+
+    def runner(*_: object) -> Callable[[Shapes, float], bool]:
+        return lambda _, limit: not given.append(limit)
+
+    monkeypatch.setattr(propose, "_runner", runner)
+    weights = {"codes": np.broadcast_to(np.zeros((), dtype), (1 << 28) // np.dtype(dtype).itemsize)}
+    Proposals(Draft(convolutions(2, 4), weights)).first(lambda _: Work(0, 0))
+    assert round(given[0]) == seconds
+
+
 def test_models_with_weights_of_4_bits_are_tried() -> None:
     table = helper.make_tensor("t", onnx.TensorProto.UINT4, [40, 64], np.arange(40 * 64) % 16)
     scales = helper.make_tensor("s", onnx.TensorProto.FLOAT, [40, 2], np.ones(80))
