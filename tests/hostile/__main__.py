@@ -5,7 +5,8 @@
 Small models of every operator, whose sizes are symbolic, get requests that do not fit: sizes off by one, zero, huge or
 exchanged, and values out of range. Inputs, and tensors of a run, end at pages without access, and new memory is filled,
 so that a read outside of an array ends the process or changes the result. heterocc and ONNX Runtime run in processes of
-their own. `--operator` searches only some operators, `--part 2/4` a part of the models; `--seed` gives other requests.
+their own. `--operator` searches only some operators, `--mixtures 300` drawn models of several nodes in place of them,
+`--part 2/4` a part of the models; `--seed` gives other requests, and other mixtures.
 `--save FOLDER --name MODEL --number 12` writes a model and a request, as a report names them, to files, and `--again
 FILE` runs the requests again that were defects in an earlier search's file.
 The file is written after each model, and a search continues where its file ends. The status is 1 if there are defects
@@ -29,6 +30,7 @@ import numpy as np
 from heterocc.artifacts.files.writing import atomic_write
 from tests.hostile.cases import NAMINGS, HostileModel, bases, hostile_models, namings
 from tests.hostile.known import explained
+from tests.hostile.mixed import mixtures, named_mixture
 from tests.hostile.requests import request
 from tests.hostile.search import DEFECTS, Finding, Search, Totals
 
@@ -44,6 +46,7 @@ def main(arguments: list[str] | None = None) -> int:
     option("--operator", action="append", default=[], help="only this one, such as Pad or com.microsoft::QGemm")
     option("--naming", action="append", default=[], choices=NAMINGS, help="only models of this naming")
     option("--models", type=int, default=3, help="at most so many of an operator, before they get names (3)")
+    option("--mixtures", type=int, default=0, help="so many models of several nodes, drawn by the seed")
     option("--part", default="1/1", help="the part of the models, such as 2/4")
     option("--seed", type=int, default=0)
     option("--seconds", type=float, default=float("inf"), help="end after so many")
@@ -57,6 +60,8 @@ def main(arguments: list[str] | None = None) -> int:
         return save(asked.save, asked.name, asked.number, asked.seed)
     if asked.again is not None:
         models, numbers = defective(asked.again)
+    elif asked.mixtures:
+        models, numbers = list(mixtures(asked.mixtures, asked.seed)), {}
     else:
         models, numbers = hostile_models(asked.models, asked.operator, asked.naming or NAMINGS), {}
     if not models:
@@ -90,18 +95,24 @@ def main(arguments: list[str] | None = None) -> int:
 def defective(path: Path) -> tuple[list[HostileModel], Mapping[str, Sequence[int]]]:
     """The models of a file that had defects, and the numbers of their requests."""
     numbers: dict[str, list[int]] = {}
-    operators = set()
+    operators, mixed = set(), {}
     for finding in json.loads(path.read_text(encoding="utf-8"))["findings"]:
         if finding["verdict"] in DEFECTS:
             numbers.setdefault(finding["model"], []).append(max(0, finding["number"]))
-            operators.add(finding["operator"])
-    found = [m for operator in sorted(operators) for base in bases()[operator] for m in namings(base)]
+            model = named_mixture(finding["model"])
+            if model is None:
+                operators.add(finding["operator"])
+            else:
+                mixed[model.name] = model
+    found = [*mixed.values()]
+    found += [m for operator in sorted(operators) for base in bases()[operator] for m in namings(base)]
     return [m for m in found if m.name in numbers], numbers
 
 
 def save(folder: Path, name: str, number: int, seed: int) -> int:
     """Write a model and a request of it."""
-    model = next(m for of_it in bases().values() for base in of_it for m in namings(base) if m.name == name)
+    single = (m for of_it in bases().values() for base in of_it for m in namings(base) if m.name == name)
+    model = named_mixture(name) or next(single)
     asked = request(replace(model.valid, seed=seed), number)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "model.onnx").write_bytes(model.model)

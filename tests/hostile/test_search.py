@@ -11,6 +11,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 import numpy as np
+import onnx
+import onnxruntime as ort
 import pytest
 from tvm.relax.frontend.onnx import onnx_frontend
 
@@ -19,6 +21,7 @@ from tests.hostile import requests
 from tests.hostile.__main__ import defective, search_model
 from tests.hostile.cases import HostileModel, bases, hostile_models, namings
 from tests.hostile.known import NOT_SEARCHED, explained
+from tests.hostile.mixed import mixture, named_mixture
 from tests.hostile.requests import HUGE, Request, Valid, request
 from tests.hostile.search import DEFECTS, Search, Totals, judge
 from tests.hostile.workers import Answer, Opened, Worker
@@ -165,3 +168,12 @@ def searched(operators: tuple[str, ...], share: int) -> Totals:
             search_model(search, model, range(share), totals)
     assert [f for f in totals.findings if f.verdict in DEFECTS and not explained(f)] == []
     return totals
+
+
+def test_a_mixture_is_the_same_each_time_and_has_several_nodes_that_onnx_runtime_runs() -> None:
+    made = [model for model in (mixture(number) for number in range(3)) if model is not None]
+    assert made and [m.model for m in made] == [m.model for m in map(named_mixture, [m.name for m in made]) if m]
+    for model in made:
+        proto = onnx.load_from_string(model.model)
+        assert len(proto.graph.node) > 1
+        ort.InferenceSession(model.model, providers=["CPUExecutionProvider"]).run(None, dict(model.valid.feed))
