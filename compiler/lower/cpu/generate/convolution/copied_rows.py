@@ -16,7 +16,6 @@ from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, Window
 from heterocc.compiler.lower.cpu.generate.convolution.padded import (
     CopiedRow,
-    SourceRow,
     copy_row,
     takes_vectors,
 )
@@ -316,32 +315,25 @@ class CopiedRows:
                 end = (there * index(self._phases) + plane) * index(self.plane) + index(self.lines * self.pitch)
                 emit.put(copied, emit.zeros(self.isa.lanes, dtype_of(copied)), end, self.isa.lanes)
 
-        for first, phases in rows.phases_together():
-            inside = exists is None and all(self._always_inside(rows, phase) for phase in phases)
-            with emit.loop(len(phases)) as number, emit.loop(self.lines) as line:
-                phase = index(phases[0]) + number * index(phases.step)
-                row = (top + line) * index(rows.stride) + phase - index(rows.before)
-                source = (channel * index(rows.size) + row) * index(columns.size)
-                row = row if exists is None else emit.bound(tirx.Select(exists, row, index(-1)))
-                if self.conv.taps == 1:
-                    fetch_far(flat, source + index(map_size), columns.size, size, self.isa.core.fetched_map)
-                planes = (there * index(len(rows.phases)) + index(first) + number) * index(len(columns.phases))
-                begin = planes * index(self.plane) + line * index(self.pitch)
-                to_row = CopiedRow(columns, self.pitch, self.plane)
-                copy_row(flat, source, copied, begin, to_row, SourceRow(rows, row, inside), self.copying)
-
-    def _always_inside(self, rows: Window, phase: int) -> bool:
-        if not is_number(rows.size):
-            return False
-        last = (rows.places - self.rows + self.lines - 1) * rows.stride + phase - rows.before
-        return rows.before <= phase and last < rows.size
+        with emit.loop(len(rows.phases)) as phase, emit.loop(self.lines) as line:
+            ahead = phase * index(rows.phases.step) - index(rows.before)
+            row = (top + line) * index(rows.stride) + ahead
+            source = (channel * index(rows.size) + row) * index(columns.size)
+            row = row if exists is None else emit.bound(tirx.Select(exists, row, index(-1)))
+            if self.conv.taps == 1:
+                fetch_far(flat, source + index(map_size), columns.size, size, self.isa.core.fetched_map)
+            planes = (there * index(len(rows.phases)) + phase) * index(len(columns.phases))
+            begin = planes * index(self.plane) + line * index(self.pitch)
+            to_row = CopiedRow(columns, self.pitch, self.plane)
+            copy_row(flat, source, copied, begin, to_row, (row, rows.size), self.copying)
 
     def place(self, input_: tirx.Expr, tap_row: tirx.Expr, tap: tirx.Expr, line: tirx.Expr) -> tirx.Expr:
         """The place in the copy of what the first output of a line of the chunk reads of an input channel at a tap."""
         plane, steps = input_, []
         for window, number in ((self.conv.rows, tap_row), (self.conv.columns, tap)):
             ahead, stride = number * index(window.dilation), index(window.stride)
-            phase = window.phase_number(tirx.floormod(ahead, stride)) if len(window.phases) > 1 else index(0)
+            several = len(window.phases) > 1
+            phase = tirx.floordiv(tirx.floormod(ahead, stride), index(window.phases.step)) if several else index(0)
             plane = plane * index(len(window.phases)) + phase
             steps.append(tirx.floordiv(ahead, stride) if window.stride > 1 else ahead)
         return plane * index(self.plane) + (line + steps[0]) * index(self.pitch) + steps[1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from math import gcd
 
 from tvm import tirx
 from tvm.ir import TensorLoad
@@ -32,35 +33,15 @@ class Window:
         return (self.taps - 1) * self.dilation
 
     @property
-    def phases(self) -> tuple[int, ...]:
-        """The remainders of the taps' places by the stride; inputs with other remainders are not read."""
-        return tuple(sorted({tap * self.dilation % self.stride for tap in range(self.taps)}))
-
-    def phases_together(self) -> Iterator[tuple[int, range]]:
-        """The phases, if they are at equal distances as one range, each with the number of its first one."""
-        phases = self.phases
-        step = phases[1] - phases[0] if len(phases) > 1 else 1
-        together = range(phases[0], phases[-1] + 1, step)
-        if tuple(together) == phases:
-            yield 0, together
-        else:
-            yield from ((place, range(phase, phase + 1)) for place, phase in enumerate(phases))
+    def phases(self) -> range:
+        """The remainders of the taps' places by the stride, in equal steps; inputs with others are not read."""
+        remainders = [tap * self.dilation % self.stride for tap in range(self.taps)]
+        return range(0, max(remainders) + 1, gcd(*remainders) or 1)
 
     def meeting(self, line: int, outputs: range) -> list[tuple[int, int]]:
         """The outputs, counted from the first of a tile, that read its input `line`, each with the tap that does."""
         ahead = [(output, line - output * self.stride) for output in outputs]
         return [(n, d // self.dilation) for n, d in ahead if 0 <= d <= self.reach and d % self.dilation == 0]
-
-    def phase_number(self, phase: tirx.Expr) -> tirx.Expr:
-        """The number of a phase among those that taps touch."""
-        runs = list(self.phases_together())
-        if len(runs) == 1:
-            together = runs[0][1]
-            return tirx.floordiv(phase - index(together.start), index(together.step))
-        number: tirx.Expr = index(0)
-        for later in self.phases[1:]:
-            number = number + tirx.Cast("int64", phase >= index(later))
-        return number
 
     @property
     def extent(self) -> int:

@@ -10,7 +10,7 @@ from tvm.script.ir_builder import tirx as build
 
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.convolution.form import Window
-from heterocc.compiler.lower.cpu.generate.convolution.padded import CopiedRow, SourceRow, copy_row, every
+from heterocc.compiler.lower.cpu.generate.convolution.padded import CopiedRow, copy_row, every
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.masked import held_mask, kept_by, masked_vector
 from heterocc.compiler.lower.cpu.generate.places import index
@@ -68,7 +68,7 @@ class MaskedRows:
             row = emit.bound(line - index(rows.before))
             source = emit.bound(plane + row * index(size))
             to = emit.bound(line * index(pitch))
-            copy_row(self.flat, source, self.copied, to, columns, SourceRow(rows, row, inside=False), self.isa)
+            copy_row(self.flat, source, self.copied, to, columns, (row, rows.size), self.isa)
 
     def _parts(self, tap: int) -> list[int]:
         """The columns, from a vector's first output on, of the vectors that are read for a tap."""

@@ -38,15 +38,6 @@ class CopiedRow:
     padding: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class SourceRow:
-    """A row of a tensor by its `number`, which may be outside unless it is always `inside`, with the window across."""
-
-    window: Window
-    number: tirx.Expr
-    inside: bool
-
-
 def takes_vectors(stride: int, isa: Isa, dtype: str = "float32") -> bool:
     """Whether columns by a stride are copied in vectors: fewer shuffles than numbers."""
     return isa.reads_parts and dtype == "float32" and stride <= max(2, isa.lanes // 2)
@@ -58,10 +49,10 @@ def copy_row(
     copied: tirx.Buffer,
     to: tirx.Expr,
     columns: CopiedRow,
-    row: SourceRow,
+    row: tuple[tirx.Expr, int],
     isa: Isa,
 ) -> None:
-    """Copy the row that begins at `source` to `to`; a row outside the tensor is padding.
+    """Copy the row that begins at `source` to `to`. A `row` that is not one of so many is padding.
 
     In vectors, the last one of each phase writes up to `lanes` - 1 numbers beyond the copied row. What is beyond may be
     the next phase, which is written again: the last vectors are written first.
@@ -71,10 +62,8 @@ def copy_row(
         inside, outside = (partial(_vectors, read, *places, isa.lanes) for read in (flat, None))
     else:
         inside, outside = partial(_numbers, flat, *places), partial(_clear, copied, to, columns)
-    if row.inside:
-        inside()
-    else:
-        emit.either(tirx.all(row.number >= index(0), row.number < index(row.window.size)), inside, outside)
+    number, rows = row
+    emit.either(tirx.all(number >= index(0), number < index(rows)), inside, outside)
 
 
 def _clear(copied: tirx.Buffer, to: tirx.Expr, columns: CopiedRow) -> None:
@@ -118,19 +107,18 @@ def _vectors(
 def _numbers(flat: tirx.Buffer, source: tirx.Expr, copied: tirx.Buffer, to: tirx.Expr, columns: CopiedRow) -> None:
     """Copy all phases of a row, number by number."""
     window, pitch, padding = columns.window, index(columns.pitch), columns.padding
-    for place, phases in window.phases_together():
-        with emit.loop(len(phases)) as number:
-            shift = index(phases[0] - window.before) + number * index(phases.step)
-            begin = -tirx.floordiv(shift, index(window.stride))
-            end = -tirx.floordiv(shift - index(window.size), index(window.stride))
-            first = emit.bound(tirx.max(index(0), tirx.min(pitch, begin)))
-            last = emit.bound(tirx.max(first, tirx.min(pitch, end)))
-            here = to + (index(place) + number) * index(columns.plane)
-            _pad(copied, here, first, padding)
-            with emit.loop(last - first) as column:
-                there = source + shift + (first + column) * index(window.stride)
-                build.buffer_store(copied, flat[there], [here + first + column])
-            _pad(copied, here + last, pitch - last, padding)
+    with emit.loop(len(window.phases)) as number:
+        shift = number * index(window.phases.step) - index(window.before)
+        begin = -tirx.floordiv(shift, index(window.stride))
+        end = -tirx.floordiv(shift - index(window.size), index(window.stride))
+        first = emit.bound(tirx.max(index(0), tirx.min(pitch, begin)))
+        last = emit.bound(tirx.max(first, tirx.min(pitch, end)))
+        here = to + number * index(columns.plane)
+        _pad(copied, here, first, padding)
+        with emit.loop(last - first) as column:
+            there = source + shift + (first + column) * index(window.stride)
+            build.buffer_store(copied, flat[there], [here + first + column])
+        _pad(copied, here + last, pitch - last, padding)
 
 
 def every(vectors: Sequence[tirx.Expr], stride: int, first: int, lanes: int) -> tirx.Expr:

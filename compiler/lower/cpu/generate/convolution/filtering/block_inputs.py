@@ -9,7 +9,7 @@ from heterocc.compiler.lower.cpu.generate.convolution.filtering.filtered import 
 from heterocc.compiler.lower.cpu.generate.convolution.filtering.model import Blocks, choose_blocks
 from heterocc.compiler.lower.cpu.generate.convolution.filtering.transforms import transform_inputs
 from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, Window
-from heterocc.compiler.lower.cpu.generate.convolution.padded import CopiedRow, SourceRow, copy_row
+from heterocc.compiler.lower.cpu.generate.convolution.padded import CopiedRow, copy_row
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.panels import Panels
@@ -104,7 +104,7 @@ class BlockInputs:
             start = (plane * index(conv.rows.size) + row) * index(conv.columns.size)
             row = row if there is None else emit.bound(tirx.Select(there, row, index(-1)))
             to, columns = line * index(len(self.across.phases) * part), CopiedRow(self.across, part, part)
-            copy_row(flat, start, copied, to, columns, SourceRow(conv.rows, row, inside=False), self.copying)
+            copy_row(flat, start, copied, to, columns, (row, conv.rows.size), self.copying)
 
     def _input_tile(self, copied: tirx.Buffer, source: tirx.Expr, inputs: tirx.Buffer, to: tirx.Expr) -> None:
         """Transform a vector of tiles of one channel."""
