@@ -107,7 +107,7 @@ class Tiling:
     def __init__(self, kernel: Kernel, conv: Convolution, isa: Isa) -> None:
         self.kernel, self.conv, self.isa = kernel, conv, isa
         in_place = conv.rows.is_inside and conv.columns.is_inside and conv.columns.stride == 1 and not conv.is_flattened
-        self.copied = None if in_place else CopiedRows(kernel, without_stride(conv), isa)
+        self.copied = None if in_place else CopiedRows(kernel, without_stride(conv), isa, conv.columns.stride)
         few = 1 if conv.taps == 1 else -(-conv.rows.places // tasks_wanted(conv, isa))
         self.rows = self.copied.rows if self.copied else few
         self.chunks = -(-conv.rows.places // self.rows)

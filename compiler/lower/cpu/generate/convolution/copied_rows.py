@@ -87,13 +87,16 @@ def unrolled_taps(columns: Window) -> int:
 
 
 class CopiedRows:
-    """A generator of a convolution's loops over chunks of output rows, with a copy of each one's input rows."""
+    """A generator of a convolution's loops over chunks of output rows, with a copy of each one's input rows.
+
+    Columns of outputs that exist are `apart`.
+    """
 
     kind: Term
 
-    def __init__(self, kernel: Kernel, given: Convolution, isa: Isa) -> None:
+    def __init__(self, kernel: Kernel, given: Convolution, isa: Isa, apart: int = 1) -> None:
         self.copying = isa = isa.of(kernel.dtype)
-        self.kernel, self.given = kernel, given
+        self.kernel, self.given, self.apart = kernel, given, apart
         self.pieces = self._pieces(isa)
         self.piece_start = index(0)
         self.conv = conv = self._of_pieces(isa)
@@ -236,7 +239,7 @@ class CopiedRows:
         If the inputs of one row exceed it already, each tile of channels reads all from a farther one.
         """
         conv = self.conv
-        sums = typical(self._vectors(rows)) * conv.inputs * conv.taps * conv.outputs / 2
+        sums = typical(self._vectors(rows)) * conv.inputs * conv.taps * conv.outputs / (2 * self.apart)
         numbers = self._copied_lines(rows) * typical(self.pitch)
         if self.row_bytes > self.isa.core.copy_bytes:
             sums *= far_time(self.row_bytes, 4 * CHANNELS_OF_A_TILE * conv.inputs * conv.taps, self.isa)
