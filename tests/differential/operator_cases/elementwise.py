@@ -57,6 +57,7 @@ CASES["arith"] = (
         case("Neg", ints(3)),
         case("Abs", ints(3)),
         case("Sign", ints(3)),
+        case("Sign", np.array([0, 1, 200], np.uint8)),
         case("Equal", draw(3, dtype=bool), constant([True, False, True])),
         case("Not", draw(3, dtype=bool)),
         case("Xor", draw(3, dtype=bool), constant(True)),

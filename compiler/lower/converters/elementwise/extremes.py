@@ -49,9 +49,10 @@ def _clip(ctx: Context, data: relax.Expr, low: relax.Expr | None = None, high: r
 
 @converter("Sign")
 def _sign(ctx: Context, data: relax.Expr) -> relax.Expr:
+    if dtype_of(data).startswith("uint"):
+        return op.minimum(data, scalar(1, dtype_of(data)))
     if not is_float(data):
         return op.sign(data)
-
     return op.where(op.isnan(data), data, op.sign(data))
 
 
