@@ -138,7 +138,9 @@ def with_caches(source: ModelSource, options: CompileOptions, reporter: Reporter
         reporter.note(
             f"{count(len(caches), 'input')} of keys and values, and the outputs that lengthen them, are {dtype}"
         )
-        inputs, unknown = _inputs(model, model.given, options)
+        inputs, unknown = _inputs(model, model.given, replace(options, inputs=None))
+        if options.inputs is not None:
+            inputs, unknown = None, "the given inputs are rounded already"
         errors: tuple[OutputError, ...] = ()
         try:
             errors = () if inputs is None else cache_errors(model.given, stored, caches, inputs)
