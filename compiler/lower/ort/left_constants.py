@@ -50,4 +50,8 @@ def with_left_constants(graph: onnx.GraphProto, values: Mapping[str, Value]) -> 
         tensor.CopyFrom(constants[name])
         tensor.name = own
         graph.input.append(onnx.helper.make_tensor_value_info(own, tensor.data_type, tensor.dims))
+    # ONNX Runtime forgets an initializer that nothing reads, and then refuses its data.
+    left = {v for node in graph.node for v in reads(node)} | {output.name for output in graph.output}
+    for name in {*found.values()} - left:
+        graph.initializer.remove(constants[name])
     return found

@@ -54,9 +54,9 @@ def _positions(ctx: Context, flags: relax.Expr, most: relax.Expr | None = None) 
     return table(ctx, given, [size + whole(1)], write, name="positions")
 
 
-def _count(ctx: Context, positions: relax.Expr) -> relax.Expr:
-    """The last of the positions, as a vector of one element."""
-    return vector(ctx, [positions], 1, lambda ins: [ins[0][ins[0].shape[0].astype("int64") - whole(1)]])
+def _count(positions: tirx.Buffer) -> tirx.Expr:
+    """The last of the positions."""
+    return positions[positions.shape[0].astype("int64") - whole(1)]
 
 
 def _picked(ctx: Context, flags: relax.Expr, positions: relax.Expr, count: object) -> relax.Expr:
@@ -74,8 +74,8 @@ def _picked(ctx: Context, flags: relax.Expr, positions: relax.Expr, count: objec
 
 @sizes("NonZero")
 def _non_zero(ctx: Context, data: relax.Expr) -> relax.Expr:
-    count = _count(ctx, _positions(ctx, data))
-    return op.broadcast_to(ctx.bb.emit(count), (2,))
+    rank = rank_of(data)
+    return vector(ctx, [_positions(ctx, data)], 2, lambda ins: [whole(rank), _count(ins[0])])
 
 
 @results("NonZero")
@@ -106,9 +106,15 @@ def _flags(ctx: Context, data: relax.Expr, condition: relax.Expr) -> tuple[relax
 
 @sizes("Compress")
 def _compress(ctx: Context, data: relax.Expr, condition: relax.Expr) -> relax.Expr:
-    flags, most, _ = _flags(ctx, data, condition)
-    count = _count(ctx, _positions(ctx, flags, most))
-    return op.broadcast_to(ctx.bb.emit(count), (rank_of(data),))
+    flags, most, axis = _flags(ctx, data, condition)
+    positions = _positions(ctx, flags, most)
+    if axis is None:
+        return vector(ctx, [positions], 1, lambda ins: [_count(ins[0])])
+
+    def lengths(ins: Buffers) -> list[tirx.Expr]:
+        return [_count(ins[0]) if n == axis else d.astype("int64") for n, d in enumerate(ins[1].shape)]
+
+    return vector(ctx, [positions, data], rank_of(data), lengths)
 
 
 @results("Compress")

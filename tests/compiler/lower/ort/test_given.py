@@ -50,6 +50,15 @@ def test_nodes_that_the_import_joins_are_left_to_onnx_runtime(tmp_path: Path) ->
             np.testing.assert_allclose(session.run(feed)["y"], right, rtol=1e-4, atol=1e-5)
 
 
+def test_a_constant_that_only_a_node_left_to_the_run_reads_is_given_once(tmp_path: Path) -> None:
+    nodes = [NODE("NonZero", ["w"], ["z"]), NODE("Cast", ["z"], ["f"], to=1), NODE("ReduceSum", ["f"], ["r"])]
+    weight = np.arange(20000, dtype=np.float32) % 3
+    save(tmp_path / "m.onnx", [*nodes, NODE("Mul", ["x", "r"], ["y"])], {"x": [2]}, {"y": None}, {"w": weight})
+    compile_model(tmp_path / "m.onnx", tmp_path / "m.hcb", devices="ORT", check=False)
+    with load(tmp_path / "m.hcb") as session:
+        np.testing.assert_allclose(session.run({"x": np.ones(2, np.float32)})["y"].ravel(), np.nonzero(weight)[0].sum())
+
+
 def test_the_import_takes_the_place_of_a_model_with_an_input_that_nothing_reads(tmp_path: Path) -> None:
     nodes = [NODE("Mul", ["x", "zero"], ["z"]), NODE("Shape", ["unread"], ["s"]), NODE("Add", ["x", "z"], ["y"])]
     save(tmp_path / "m.onnx", nodes, {"unread": [3], "x": ["n", 4]}, {"y": None}, {"zero": np.zeros(4, np.float32)})

@@ -169,6 +169,18 @@ def test_nodes_run_whose_inputs_have_sizes_computed_from_one_that_depends_on_dat
         _same(session, reference, {"x": x, "keep": np.array(keep)})
 
 
+def test_what_is_selected_counts_once_for_the_limit_of_a_computed_shape(tmp_path: Path) -> None:
+    model = _model(
+        "agraph (float[n] x, float[1,m,1,1] y, bool[m] keep) => (int64[1,k] places, float[1,l,1,1] some, float[l] all) "
+        "{ places = NonZero(x)  some = Compress<axis = 1>(y, keep)  all = Compress(y, keep) }"
+    )
+    compile_model(model, tmp_path / "m.hcb", devices="CPU", cpu_variant=False, check=False)
+    reference = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    feed = {"x": np.ones(2**20 + 1, np.float32), "y": np.ones((1, 2000, 1, 1), np.float32), "keep": np.ones(2000, bool)}
+    feed["keep"][7] = False
+    _same(load(tmp_path / "m.hcb"), reference, feed)
+
+
 def test_sums_over_no_elements_are_0_and_running_sums_of_none_write_nothing(tmp_path: Path) -> None:
     model = _model(
         "agraph (float[3,7] x, bool[3] keep) => (float[7,7] y, float[7] s, float[n,7] t, float[n,7] u) "
