@@ -59,7 +59,7 @@ def test_a_constant_that_only_a_node_left_to_the_run_reads_is_given_once(tmp_pat
         NODE("ReduceSum", ["f"], ["r"], keepdims=0),
         NODE("Mul", ["x", "r"], ["y"]),
     ]
-    save(tmp_path / "m.onnx", nodes, {"x": [2]}, {"y": None}, {"s": np.array([2_100_000])})
+    save(tmp_path / "m.onnx", nodes, {"x": [2]}, {"y": None}, {"s": np.array([2_100_000, 1, 1])})
     compile_model(tmp_path / "m.onnx", tmp_path / "m.hcb", devices="ORT", check=False)
     with load(tmp_path / "m.hcb") as session:
         np.testing.assert_allclose(session.run({"x": np.ones(2, np.float32)})["y"], 2_100_000**2 / 2, rtol=1e-2)
