@@ -28,15 +28,17 @@ def register_of(load: TensorLoad, read: Sequence[Read]) -> tirx.Buffer | None:
 
 def mask(first: tirx.Expr, lanes: int, count: int, *, may_precede: bool = True) -> tirx.Expr:
     """Which of `lanes` places from `first` on are among `count`. None is negative unless one `may_precede` them."""
-    # As numbers without a sign, those before the first are larger than all others. TVM has no such negative constants.
-    dtype = "uint32" if may_precede and not isinstance(first, tirx.IntImm) else "int32"
     if lanes == 1:
         return tirx.all(first >= index(0), first < index(count)) if may_precede else first < index(count)
-    places = build.ramp(tirx.Cast(dtype, first), tirx.const(1, dtype), lanes)
-    below = places < build.broadcast(tirx.Cast(dtype, index(count)), lanes)
-    if not (isinstance(first, tirx.IntImm) and int(first) < 0):
-        return below
-    return tirx.And(places >= build.broadcast(tirx.const(0, dtype), lanes), below)
+    places = build.ramp(tirx.Cast("int32", first), tirx.const(1, "int32"), lanes)
+    if not may_precede:
+        return places < build.broadcast(tirx.Cast("int32", index(count)), lanes)
+    if isinstance(first, tirx.IntImm):  # TVM has no negative constants without a sign
+        below = places < build.broadcast(tirx.Cast("int32", index(count)), lanes)
+        return tirx.And(places >= emit.zeros(lanes, "int32"), below) if int(first) < 0 else below
+    # As numbers without a sign, those before the first are larger than all others. They are added with one: TVM tells
+    # LLVM that other sums never wrap around, and would move a cast into the sum.
+    return tirx.reinterpret(f"uint32x{lanes}", places) < build.broadcast(tirx.Cast("uint32", index(count)), lanes)
 
 
 def held_mask(first: tirx.Expr, lanes: int, count: int) -> tirx.Buffer:
