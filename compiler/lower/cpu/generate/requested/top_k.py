@@ -231,33 +231,23 @@ class _Row:
         def worst() -> tirx.Expr:
             return build.bind(tirx.Cast("int32", best[index(self.k)] >> index(32)))
 
+        def enter_better(place: tirx.Expr) -> None:
+            with build.If(self.key(place) > worst()), build.Then():
+                enter(place)
+
         with emit.loop(self.k) as place:
             enter(place)
         wide = self.lanes * ABREAST
         blocks = (self.count - self.k) // wide
         if not is_number(blocks) or blocks:
-            mask = emit.registers(1, 1, "int32")
-            powers = emit.registers(1, self.lanes, "int32")
-            for lane in range(self.lanes):
-                build.buffer_store(powers, tirx.const(1 << lane, "int32"), [index(lane)])
             with emit.loop(blocks) as block:
                 start = build.bind(index(self.k) + block * index(wide))
-                with build.If(self._any(start, worst())), build.Then(), emit.loop(ABREAST) as number:
-                    first = build.bind(start + number * index(self.lanes))
-                    build.buffer_store(mask, self._mask(first, worst(), powers), [index(0)])
-                    with build.While(mask[index(0)] != tirx.const(0, "int32")):
-                        held = build.bind(mask[index(0)])
-                        lane_number = tirx.call_llvm_intrin("int32", "llvm.cttz.i32", held, tirx.const(1, "bool"))
-                        place = build.bind(first + tirx.Cast("int64", lane_number))
-                        build.buffer_store(mask, held & (held - tirx.const(1, "int32")), [index(0)])
-                        with build.If(self.key(place) > worst()), build.Then():
-                            enter(place)
+                with build.If(self._any(start, worst())), build.Then(), emit.loop(wide) as number:
+                    enter_better(build.bind(start + number))
         done = self.k + blocks * wide
         if not is_number(done) or self.count > done:
             with emit.loop(self.count - done) as rest:
-                place = build.bind(index(done) + rest)
-                with build.If(self.key(place) > worst()), build.Then():
-                    enter(place)
+                enter_better(build.bind(index(done) + rest))
         return lambda number: self.order.place(best[number + index(1)] & index(_PLACE))
 
     def _any(self, start: tirx.Expr, worst: tirx.Expr) -> tirx.Expr:
@@ -267,13 +257,6 @@ class _Row:
             keys = [tirx.max(a, b) for a, b in zip(keys[::2], keys[1::2], strict=True)]
         better = keys[0] > emit.broadcast(worst, self.lanes)
         return tirx.call_llvm_pure_intrin("bool", f"llvm.vector.reduce.or.v{self.lanes}i1", better)
-
-    def _mask(self, start: tirx.Expr, worst: tirx.Expr, powers: tirx.Buffer) -> tirx.Expr:
-        """A bit for each better element of a vector."""
-        better = self.key(start, self.lanes) > emit.broadcast(worst, self.lanes)
-        none = emit.broadcast(tirx.const(0, "int32"), self.lanes)
-        bits = tirx.Select(better, emit.vector(powers, index(0), self.lanes), none)
-        return tirx.call_llvm_pure_intrin("int32", f"llvm.vector.reduce.or.v{self.lanes}i32", bits)
 
     def sort(self) -> Callable[[tirx.Expr], tirx.Expr]:
         """The places of all elements in order, sorted by each byte of their values, the lowest first (radix sort)."""
