@@ -122,8 +122,10 @@ def choose_tile(rows: int, vectors: int, isa: Isa) -> tuple[int, int]:
 
 def pick_tile(rows: int, vectors: int, isa: Isa, most: int = MOST_ROWS) -> tuple[int, int]:
     """As `choose_tile`, for code that is written, of at most `most` rows."""
-    widths = WIDTHS if is_number(vectors) else WIDTHS_OF_ANY
-    return _best_tile(rows if is_number(rows) else MANY_ROWS, typical(vectors), isa, most, widths)
+    rows = rows if is_number(rows) else MANY_ROWS
+    if is_number(vectors):
+        return _best_tile(rows, vectors, isa, most)
+    return _best_tile(rows, max(typical(vectors), WIDTHS_OF_ANY.start), isa, most, WIDTHS_OF_ANY)
 
 
 def most_rows(pitch: int, core: Core) -> int:
