@@ -17,6 +17,7 @@ from tvm.ir import TensorLoad
 from heterocc.compiler import compile_model
 from heterocc.compiler.importer.pipeline import import_model
 from heterocc.compiler.lower.backend import PartitionJob
+from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.candidates import candidates, written_best
 from heterocc.compiler.lower.cpu.generate.convolution.direct import DirectWriter
 from heterocc.compiler.lower.cpu.generate.convolution.form import find_planes
@@ -127,9 +128,14 @@ def test_chunks_of_an_image_of_any_size_have_more_rows_if_it_is_narrow(height: i
     assert (made, tall) == (chunks, -(-((height + 1) // 2) // chunks))
 
 
-@pytest.mark.parametrize(("places", "pieces"), [(1, 1), (128, 1), (129, 2), (256, 2), (5000, 40)])
-def test_a_row_of_any_length_has_pieces_whose_copies_stay_in_a_cache(places: int, pieces: int) -> None:
+@pytest.mark.parametrize(
+    ("places", "pieces", "last"), [(1, 1, 1), (128, 1, 8), (129, 2, 4), (256, 2, 8), (300, 3, 5), (5000, 40, 1)]
+)
+def test_a_row_of_any_length_has_pieces_whose_copies_stay_in_a_cache_and_no_vectors_beyond_its_end(
+    places: int, pieces: int, last: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each tile of channels reads the copy: 128 channels in four phases take 2 KiB a place, of 256."""
+    monkeypatch.setattr(emit, "bound", lambda value: value)
     nodes = [_N("Conv", ["x", "w"], ["y"], strides=[4])]
     module = _kernels(nodes, {"x": ("n", 128, "m")}, {"w": np.ones((16, 128, 4), np.float32)})
     function, isa = module.mod[module.kernels[0].symbol], isa_of(target_of(AVX512))
@@ -137,10 +143,14 @@ def test_a_row_of_any_length_has_pieces_whose_copies_stay_in_a_cache(places: int
         kernel = read_kernel(function, {1})
         convolution = None if kernel is None else find_planes(kernel)
         assert kernel is not None and convolution is not None
-        count = as_expr(DirectWriter(kernel, convolution, isa).pieces)
+        writer = DirectWriter(kernel, convolution, isa)
+        count = as_expr(writer.pieces)
+        writer.take_piece(count - 1)
+        vectors = as_expr(writer.vectors)
     sizes = {"n": 1, "m": 4 * places}
     values = [(var, tirx.const(sizes[var.name.split("_")[-1]], "int64")) for var in found.variables]
-    assert int(sym.Analyzer().simplify(substituted(count, values))) == pieces
+    made = [int(sym.Analyzer().simplify(substituted(expr, values))) for expr in (count, vectors)]
+    assert made == [pieces, last]
 
 
 def test_few_frames_of_a_signal_have_code_along_the_rows_of_the_weight() -> None:

@@ -140,8 +140,8 @@ class CopiedRows:
         piece = replace(columns, places=isa.lanes * -(-vectors // self.pieces))
         return replace(given, batch=given.batch * self.pieces, columns=piece)
 
-    def _take_piece(self, number: tirx.Expr) -> tirx.Expr:
-        """Take a piece of a row, by its number among those of all images; return the image."""
+    def take_piece(self, number: tirx.Expr) -> tirx.Expr:
+        """Take a piece of a row, by its number among those of all images, and its own vectors; return the image."""
         if is_number(self.pieces):
             return number
         row, piece = self.given.columns, self.conv.columns
@@ -151,6 +151,7 @@ class CopiedRows:
         left = emit.bound(tirx.min(index(piece.places), index(row.places) - self.piece_start))
         piece = replace(piece, before=Dim(row.before, before), places=Dim(typical(piece.places), left))
         self.conv = replace(self.conv, columns=piece)
+        self._take_rows(self.rows)
         return image
 
     def _take_rows(self, rows: int) -> None:
@@ -275,7 +276,7 @@ class CopiedRows:
         with emit.shared_loop(tasks * parts, conv.work) as task:
             image, group, chunk, part = emit.unpacked(task, (conv.batch, conv.groups, self.chunks, parts))
             copied = emit.scratch(self.length, self.kind.sums)
-            image = self._take_piece(image)
+            image = self.take_piece(image)
             if self.fixed:
                 top = chunk * index(self.rows)
                 if exceeds(conv.rows.places, self.rows):
