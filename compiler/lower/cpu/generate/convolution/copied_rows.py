@@ -324,12 +324,47 @@ class CopiedRows:
             row = (top + line) * index(rows.stride) + ahead
             source = (channel * index(rows.size) + row) * index(columns.size)
             row = row if exists is None else emit.bound(tirx.Select(exists, row, index(-1)))
-            if self.conv.taps == 1:
+            if self.conv.taps == 1:  # what more taps read is fetched during the sums
                 fetch_far(flat, source + index(map_size), columns.size, size, self.isa.core.fetched_map)
             planes = (there * index(len(rows.phases)) + phase) * index(len(columns.phases))
             begin = planes * index(self.plane) + line * index(self.pitch)
             to_row = CopiedRow(columns, self.pitch, self.plane)
             copy_row(flat, source, copied, begin, to_row, (row, rows.size), self.copying)
+
+    def next_inputs(
+        self,
+        arguments: Arguments,
+        where: tuple[tirx.Expr, tirx.Expr, tirx.Expr],
+        tile: tuple[tirx.Expr, int],
+        columns: tuple[tirx.Expr, int],
+    ) -> Callable[[tirx.Expr], None]:
+        """A function that prefetches a share of what the next chunk, or piece, copies of an input channel.
+
+        The `tile` is given by its number, and how many a chunk has; `columns` by a start and the vectors from there.
+        The copies of a chunk wait for a farther cache or memory, which the sums before them leave idle.
+        """
+        conv, (image, group, top), (number, tiles), (start, vectors) = self.conv, where, tile, columns
+        rows, across = conv.rows, conv.columns
+        size = 4 * typical(conv.groups * conv.inputs * rows.size * across.size)
+        if conv.is_flattened or conv.taps == 1:
+            return lambda _: None
+        if not is_number(self.pieces):
+            ahead = (self.piece_start + index(across.places)) * index(across.stride)
+        elif rows.places > 1 and size >= self.isa.core.fetched_bytes:
+            ahead = ((top + index(self.rows)) * index(rows.stride) - index(rows.before)) * index(across.size)
+        else:
+            return lambda _: None
+        flat, each = arguments.flat(conv.data), rows.stride * across.stride
+        lines = -(-vectors * self.isa.lanes * each // (LINE * tiles))
+        map_ = (image * index(conv.groups) + group) * index(conv.inputs * rows.size * across.size)
+        begin = emit.bound(map_ + ahead + start * index(each) + number * index(lines * LINE))
+
+        def fetch(input_: tirx.Expr) -> None:
+            for line in range(lines):
+                place = begin + input_ * index(rows.size * across.size) + index(line * LINE)
+                emit.prefetch(flat, place)
+
+        return fetch
 
     def place(self, input_: tirx.Expr, tap_row: tirx.Expr, tap: tirx.Expr, line: tirx.Expr) -> tirx.Expr:
         """The place in the copy of what the first output of a line of the chunk reads of an input channel at a tap."""

@@ -161,7 +161,9 @@ class DirectWriter(CopiedRows):
             return self.place_of(image, group * index(conv.outputs) + first + row, top + line, column)
 
         def sums(start: tirx.Expr, vectors: int) -> list[tirx.Buffer]:
-            return self._sums(arguments, copied, run, (group, first), (start, vectors))
+            tiles = sum(r.count for r in self.channel_runs)
+            fetch = self.next_inputs(arguments, where, (number, tiles), (start, vectors))
+            return self._sums(arguments, copied, run, (group, first), (start, vectors), fetch)
 
         if line_ is None:
             self._store_rows(arguments, run, sums, place)
@@ -304,6 +306,7 @@ class DirectWriter(CopiedRows):
         run: Run,
         channel: tuple[tirx.Expr, tirx.Expr],
         columns: tuple[tirx.Expr, int],
+        fetch: Callable[[tirx.Expr], None],
     ) -> list[tirx.Buffer]:
         """The sums of a register tile: channels of `run` from `channel`, vectors from `columns`."""
         lanes, (start, vectors) = self.isa.lanes, columns
@@ -315,7 +318,7 @@ class DirectWriter(CopiedRows):
         def loaded(column: int, term: _Term) -> tirx.Expr:
             return emit.vector(copied, self._begin(term) + start + index(column * lanes), lanes)
 
-        walk = self._walk(weights, run, number_of)
+        walk = self._walk(weights, run, number_of, fetch)
         terms = self.conv.inputs * self.conv.taps
         return list(emit.product_tile(run.size, vectors, terms, self.isa, broadcast, loaded, walk, kind=self.kind))
 
@@ -347,8 +350,14 @@ class DirectWriter(CopiedRows):
         with emit.loop(self.conv.inputs) as input_, emit.serial(*down) as row, emit.serial(*across) as tap:
             step((input_, row, tap), 0)
 
-    def _walk(self, weights: tirx.Buffer, run: Run, number_of: Callable[[_Term], tirx.Expr]) -> Walk:
-        """Calls a step for all terms."""
+    def _walk(
+        self,
+        weights: tirx.Buffer,
+        run: Run,
+        number_of: Callable[[_Term], tirx.Expr],
+        fetch: Callable[[tirx.Expr], None],
+    ) -> Walk:
+        """Calls a step for all terms, and `fetch` for each input channel of several taps."""
         conv = self.conv
 
         def walk(_terms: int, step: Step) -> None:
@@ -362,11 +371,13 @@ class DirectWriter(CopiedRows):
                     for row in range(conv.rows.taps):
                         step((input_, index(row), index(0)), row)
                 return
-            with emit.loop(self.conv.inputs) as input_, emit.loop(conv.rows.taps) as row:
-                emit.in_turn(
-                    conv.columns.taps,
-                    lambda tap, number: step((input_, row, tap), number),
-                    unroll=unrolled_taps(conv.columns),
-                )
+            with emit.loop(self.conv.inputs) as input_:
+                fetch(input_)
+                with emit.loop(conv.rows.taps) as row:
+                    emit.in_turn(
+                        conv.columns.taps,
+                        lambda tap, number: step((input_, row, tap), number),
+                        unroll=unrolled_taps(conv.columns),
+                    )
 
         return walk

@@ -23,6 +23,7 @@ from heterocc.compiler.lower.cpu.generate.convolution.form import Window
 from heterocc.compiler.lower.cpu.generate.convolution.masked_rows import MaskedRows
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.epilogue import store_tile
+from heterocc.compiler.lower.cpu.generate.fetch import fetch_far
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.masked import can_mask, mask, store_masked
 from heterocc.compiler.lower.cpu.generate.panels import Panels
@@ -210,12 +211,22 @@ class PlaneWriter(ABC):
         inside = emit.bound(first), emit.bound(tirx.min(index(depth.taps), last))
         return emit.bound(begin + behind * index(self.down.size * self.across.size)), inside
 
+    def _fetch(self, arguments: Arguments, plane: Plane, top: tirx.Expr, tall: int) -> None:
+        """Prefetch the rows that only the tiles below read, of planes that are large together."""
+        rows, columns = self.down, self.across
+        row = (top + index(tall - 1)) * index(rows.stride) + index(rows.reach + 1 - rows.before)
+        first, size = plane.begin + row * index(columns.size), 4 * self.tasks.maps * rows.size * columns.size
+        if not (self.copies or plane.inside is not None or rows.places == 1):
+            numbers = tall * rows.stride * columns.size
+            fetch_far(arguments.flat(self.data), first, numbers, size, self.isa.core.fetched_planes)
+
     def _tiles(self, arguments: Arguments, plane: Plane, part: emit.Part, *, narrow: bool) -> None:
         """The tiles of a part of a plane, whose rows are one vector each if they are `narrow`."""
         for run in runs(self.down.places, self.tall, short=False):
             with emit.share_loop(*part, run.count) as tile:
                 first = index(run.start) + tile * index(run.size)
                 top = emit.bound(first if run.last is None else tirx.min(first, index(run.last)))
+                self._fetch(arguments, plane, top, run.size)
                 if narrow:
                     self._tile(arguments, plane, top, run.size, [index(0)])
                 else:

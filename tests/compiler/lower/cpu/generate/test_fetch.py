@@ -12,6 +12,7 @@ from tvm import tirx
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.convolution import direct
 from heterocc.compiler.lower.cpu.generate.convolution.channel_tiles import propose_channels
+from heterocc.compiler.lower.cpu.generate.convolution.depthwise import propose_planes
 from heterocc.compiler.lower.cpu.generate.emit import UNROLL
 from heterocc.compiler.lower.cpu.generate.fetch import LINE, fetching_shares, lines_after
 from heterocc.compiler.lower.cpu.generate.places import index
@@ -88,12 +89,29 @@ def test_convolutions_prefetch_large_outputs_and_agree(
 
 
 @pytest.mark.parametrize("cpu", runnable())
-def test_strided_points_fetch_the_rows_of_the_next_channel_and_agree(cpu: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    case = Case(1, 1, 5, 20, (19, 37), (1, 1), (2, 2), (1, 1), (0, 0), (0, 0))
-    forms = (direct.propose_direct,)
-    fetched = [
-        fetched_in(lambda n=bytes_: check(cpu, case, forms, fetched_map=n), monkeypatch) for bytes_ in (1 << 30, 0)
-    ]
+@pytest.mark.parametrize("stride", [1, 2])
+def test_direct_convolutions_fetch_the_rows_of_the_next_chunk_and_agree(
+    cpu: str, stride: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = Case(2, 1, 3, 20, (19, 21), (3, 3), (stride, stride), (1, 1), (1, 1), (1, 1))
+    for bytes_, fetches in ((1 << 30, 0), (0, 1)):
+        fetched = fetched_in(lambda n=bytes_: check(cpu, case, (direct.propose_direct,), fetched_bytes=n), monkeypatch)
+        assert bool(fetched) == bool(fetches)
+
+
+@pytest.mark.parametrize("cpu", runnable())
+@pytest.mark.parametrize("taps", [3, 1])
+def test_windows_of_large_planes_and_strided_points_fetch_the_next_rows_and_agree(
+    cpu: str, taps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Depthwise tiles those that the tiles below read, copies of 1x1 those of the next channel."""
+    groups, pads = (5, (1, 1)) if taps > 1 else (1, (0, 0))
+    case = Case(1, groups, 5 // groups, 20 // groups, (19, 37), (taps, taps), (2, 2), (1, 1), pads, pads)
+    forms = (propose_planes if taps > 1 else direct.propose_direct,)
+    fetched = []
+    for bytes_ in (1 << 30, 0):
+        core = {"fetched_map": bytes_, "fetched_planes": bytes_}
+        fetched.append(fetched_in(lambda core=core: check(cpu, case, forms, **core), monkeypatch))
     assert fetched[0] < fetched[1]
 
 
