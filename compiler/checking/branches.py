@@ -37,4 +37,4 @@ def other_branches(model: ImportedModel, feed: Mapping[str, Any]) -> Iterator[tu
         if isinstance(given, np.ndarray) and given.dtype == np.bool_ and given.size == 1:
             found[name] = None
     for name in list(found)[:MOST]:
-        yield name, {**feed, name: ~feed[name]}
+        yield name, {**feed, name: np.asarray(~feed[name])}  # without axes, ~ gives a number of numpy's

@@ -1,4 +1,4 @@
-"""The memory of runs of a model that the compile makes: known before a run, or bounded.
+"""The memory and time of runs of a model that the compile makes: known before a run, or bounded.
 
 A few nodes can fill tensors of any size, and those of Loop or Tile may be known only while they are computed.
 """
@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from heterocc.artifacts.errors import InputError
+from heterocc.artifacts.errors import Hint, InputError
 from heterocc.compiler.importer.draft.draft import bodies
-from heterocc.compiler.importer.estimates.runs import work_of
+from heterocc.compiler.importer.estimates.runs import constant_work, work_of
+from heterocc.compiler.importer.estimates.work import Budget
 from heterocc.compiler.importer.inputs.texts import PLAIN_TEXT, longest_text, with_texts
 from heterocc.compiler.importer.model import ImportedModel
 
@@ -51,7 +52,8 @@ class RunLimit:
 def limit_of(model: ImportedModel, feed: Mapping[str, Any], *, drawn: bool) -> RunLimit:
     """The limits of a run of the imported model with a feed by internal name, which is drawn or the user's.
 
-    Raises InputError if the values that are known before the run exceed the limit.
+    Raises InputError if the values that are known before the run exceed the limit, or if a run on drawn inputs spends
+    more than the import may on what it computes from constants alone.
     """
     known = known_bytes(model, feed)
     half = _installed_memory() // 2
@@ -65,6 +67,11 @@ def limit_of(model: ImportedModel, feed: Mapping[str, Any], *, drawn: bool) -> R
         raise InputError(
             f"a run needs {known} bytes for its values, more than {what}",
             hint="compile on a machine with more memory, or a model with smaller tensors",
+        )
+    if drawn and constant_work(model.graph, model.proto.graph.node) > Budget.for_weights(model.weights).work:
+        raise InputError(
+            "each run computes more from constants alone than a compile may",
+            hint=Hint("give `inputs` to run it nevertheless", "give --inputs to run it nevertheless"),
         )
     longest = longest_text(model.proto.graph, {**model.weights, **feed})
     if longest <= PLAIN_TEXT and _is_known(at_feed(model, feed)):

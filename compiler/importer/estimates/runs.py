@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import onnx
 
-from heterocc.compiler.importer.estimates.work import flops
+from heterocc.compiler.importer.estimates.work import Size, flops, node_cost
 from heterocc.passes.graph import DTYPE_BYTES, Graph, Value
 
 
@@ -46,6 +46,28 @@ def work_of(graph: Graph, protos: Iterable[onnx.NodeProto], unknown: int) -> Wor
         done = {name for name in (*node.inputs, *node.outputs) if last[name] == node.name}
         held -= sum(_nbytes(values[name]) for name in done if name not in graph.constants)
     return Work(operations, most)
+
+
+def constant_work(graph: Graph, protos: Iterable[onnx.NodeProto]) -> int:
+    """The work, in bytes as a Cost's, of what a run computes from constants alone: the import has left it to the run.
+
+    Nodes whose sizes are unknown before a run count as nothing, and so do the bodies of control flow.
+    """
+    constant, found = set(graph.constants), 0
+    by_name = {proto.name: proto for proto in protos}
+    for node in graph.nodes:
+        if constant.issuperset(node.inputs):
+            constant.update(node.outputs)
+            found += node_work(by_name[node.name], graph.values)
+    return found
+
+
+def node_work(proto: onnx.NodeProto, values: Mapping[str, Value]) -> int:
+    """The work of a node, in bytes as a Cost's; values of unknown size count as nothing."""
+    inputs, outputs = (
+        [Size(_nbytes(values[name])) for name in names if name in values] for names in (proto.input, proto.output)
+    )
+    return node_cost(proto, values, inputs, outputs).work
 
 
 def _known(value: Value, unknown: int) -> Value:

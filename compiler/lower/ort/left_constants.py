@@ -1,4 +1,4 @@
-"""Constants that the import has left to a run, because they are large: ONNX Runtime must not compute them either."""
+"""Constants that the import has left to a run, as they are large or take long: ONNX Runtime must not compute them."""
 
 from __future__ import annotations
 
@@ -7,22 +7,29 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 import onnx
 
 from heterocc.compiler.importer.draft.draft import reads
+from heterocc.compiler.importer.estimates.runs import node_work
 from heterocc.compiler.operators.table import of_node
 from heterocc.passes.graph import DTYPE_BYTES, Value
 
 LARGE = 1 << 24
 """Bytes of a result that ONNX Runtime is not to compute when it creates a session, and keep."""
 
+LONG = 1 << 30
+"""Work, in bytes as a Cost's, that ONNX Runtime is not to do when it creates a session: it has no limit of time."""
+
 
 def left_constants(
     nodes: Iterable[onnx.NodeProto], constants: Collection[str], values: Mapping[str, Value]
 ) -> Iterator[onnx.NodeProto]:
-    """The nodes that read constants alone and whose results are large, or of unknown size; not dequantised weights."""
+    """The nodes that read constants alone and whose results are large, of unknown size, or long computed.
+
+    Dequantised weights are not among them.
+    """
     for node in nodes:
         names = reads(node)
         if not names or of_node(node).dequantises or not all(name in constants for name in names):
             continue
-        if any(_is_large(values.get(name)) for name in node.output if name):
+        if any(_is_large(values.get(name)) for name in node.output if name) or node_work(node, values) > LONG:
             yield node
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from heterocc.compiler.importer.estimates.work import FLOPS_PER_BYTE, Budget, Cost
+from heterocc.compiler.importer.estimates.work import Budget, Cost
 from heterocc.compiler.lower.straight import (
     bindings_of,
     constant,
@@ -61,6 +61,9 @@ _BINARY: Mapping[str, Callable[[Any, Any], Any]] = {
     "relax.divide": operator.truediv,
 }
 """Operators on floating-point numbers for which numpy and compiled code give the same bits."""
+
+WORK_PER_PRODUCT = 8
+"""Bytes that a core copies in the time in which code of TVM without a schedule adds one product to a sum."""
 
 _VIEWS = frozenset({"relax.reshape", "relax.expand_dims", "relax.squeeze"})
 _MATMUL = "relax.matmul"
@@ -138,7 +141,7 @@ class _Memory:
         call, read = binding.value, dict.fromkeys(vars_of(binding.value))
         source = next(iter(read)) if call.op.name in _VIEWS and read else None
         growth = _nbytes(call) if source is None else 0
-        work = 0 if source is not None else growth + sum(map(_nbytes, read)) + _multiplications(call) // FLOPS_PER_BYTE
+        work = 0 if source is not None else growth + sum(map(_nbytes, read)) + WORK_PER_PRODUCT * _multiplications(call)
         if not self._budget.take(Cost(growth, work)):
             return False
         self._bytes[binding.var] = growth
@@ -169,20 +172,23 @@ def _foldable(binding: relax.VarBinding, known: Mapping[relax.Var, np.ndarray | 
         return False
     if any(isinstance(a, relax.GlobalVar | relax.ExternFunc) for a in call.args):
         return False
-    given = [f for a in call.args for f in (a.fields if isinstance(a, relax.Tuple) else [a])]
-    read = sum(_nbytes(a) for a in given if isinstance(a.ty, relax.TensorType))
-    return _nbytes(call) <= max(FOLD_BYTES, 2 * read)
+    return _nbytes(call) <= max(FOLD_BYTES, 2 * sum(map(_nbytes, _tensors(call))))
 
 
 def _multiplications(call: relax.Call) -> int:
     """The most multiplications of a call beside those that its bytes bound."""
-    read = [a for a in call.args if isinstance(a.ty, relax.TensorType)]
-    terms = 0
+    read, terms = _tensors(call), 0
     if call.op.name == _MATMUL:
         terms = _shape(read[0])[-1]
     elif call.op.name.startswith(_STEEP):
         terms = max((math.prod(_shape(a)) for a in read), default=0)
     return terms * math.prod(_shape(call))
+
+
+def _tensors(call: relax.Call) -> list[relax.Expr]:
+    """The tensors that a call reads, also those that it takes as a tuple."""
+    given = [f for a in call.args for f in (a.fields if isinstance(a, relax.Tuple) else [a])]
+    return [a for a in given if isinstance(a.ty, relax.TensorType)]
 
 
 def _evaluate(call: relax.Call, known: Mapping[relax.Var, np.ndarray | None]) -> np.ndarray | None:

@@ -172,15 +172,20 @@ def _gemm_flops(node: onnx.NodeProto, inputs: Sequence[Dims], output: Dims) -> f
 
 
 def _einsum_flops(node: onnx.NodeProto, inputs: Sequence[Dims], output: Dims) -> float:
-    """2 x the product of all index ranges; only of the elements if the equation has an ellipsis."""
+    """2 x the product of all index ranges, and of the longest ellipsis."""
     equation = attribute(node, "equation").decode().replace(" ", "")
     terms = equation.split("->")[0].split(",")
-    if "." in equation or len(terms) != len(inputs):
+    if len(terms) != len(inputs):
         return 2.0 * prod(output)
     extent: dict[str, int] = {}
+    batch = 1
     for term, shape in zip(terms, inputs, strict=True):
-        extent.update(zip(term, shape, strict=False))
-    return 2.0 * prod(extent.values())
+        before, dots, after = term.partition("...")
+        last = len(shape) - len(after)
+        extent.update(zip(before, shape, strict=False))
+        extent.update(zip(after, shape[last:], strict=False) if dots else ())
+        batch = max(batch, prod(shape[len(before) : last])) if dots else batch
+    return 2.0 * prod(extent.values()) * batch
 
 
 def is_plain_product(node: onnx.NodeProto) -> bool:

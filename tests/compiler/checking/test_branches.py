@@ -26,7 +26,8 @@ def test_a_wrong_kernel_in_either_branch_of_a_merged_decoder_is_found(
     assert [(m.node, m.source, m.target) for m in report.moved] == [("If_0", "CPU", "ORT")]
 
 
-def test_a_condition_behind_a_cast_and_a_shape_is_the_inputs_and_one_that_is_computed_is_not(tmp_path: Path) -> None:
+@pytest.mark.parametrize("shape", [[], [1]])
+def test_a_condition_behind_a_cast_and_a_shape_is_the_inputs_and_one_that_is_computed_is_not(shape: list[int]) -> None:
     def branch(name: str) -> object:
         out = helper.make_tensor_value_info(name, TensorProto.FLOAT, [3])
         return helper.make_graph([helper.make_node("Neg" if name == "a" else "Abs", ["x"], [name])], name, [], [out])
@@ -34,17 +35,19 @@ def test_a_condition_behind_a_cast_and_a_shape_is_the_inputs_and_one_that_is_com
     proto = model(
         [
             made("Not", "flag", "inverse"),
-            made("Squeeze", "inverse", "condition"),
+            made("Squeeze" if shape else "Identity", "inverse", "condition"),
             made("If", "condition", "y", then_branch=branch("a"), else_branch=branch("b")),
             made("ReduceSum", "x", "total", keepdims=0),
             made("Greater", "total zero", "large"),
             made("If", "large", "z", then_branch=branch("a"), else_branch=branch("b")),
         ],
-        [value("x", [3]), value("flag", [1], TensorProto.BOOL)],
+        [value("x", [3]), value("flag", shape, TensorProto.BOOL)],
         [value("y"), value("z")],
         {"zero": np.zeros((), np.float32)},
     )
-    feed = {"x": np.ones(3, np.float32), "flag": np.array([True])}
+    feed = {"x": np.ones(3, np.float32), "flag": np.full(shape, True)}
     found = list(other_branches(import_model(proto), feed))
     assert [name for name, _ in found] == ["flag"]
-    assert not found[0][1]["flag"].any() and found[0][1]["x"] is feed["x"]
+    other = found[0][1]["flag"]
+    assert isinstance(other, np.ndarray) and other.shape == tuple(shape) and not other.any()  # no number of numpy
+    assert found[0][1]["x"] is feed["x"]

@@ -16,6 +16,7 @@ from heterocc.compiler.checking.feed import feed_for
 from heterocc.compiler.checking.reference import Reference
 from heterocc.compiler.checking.run_memory import limit_of
 from heterocc.compiler.checking.vectors import find_vectors
+from heterocc.compiler.importer.estimates import work
 from heterocc.compiler.importer.inputs.texts import longest_text, with_texts
 from heterocc.compiler.importer.onnx_tools.infer import infer_onnx
 from heterocc.compiler.importer.onnx_tools.propagation import MAX_LISTED, listed, listed_by_onnx
@@ -47,6 +48,22 @@ def test_a_run_of_known_sizes_that_is_large_for_its_model_is_refused_before_it(s
     proto = model(nodes, [value("x", [1])], [value("y", [None])], {"shape": np.array([8, size])})
     with pytest.raises(InputError, match=r"a run needs \d+ bytes for its values, more than the limit of 2684\d+ bytes"):
         find_vectors(import_model(proto), None, 0)
+
+
+def test_a_run_that_computes_much_from_constants_alone_is_made_only_on_given_inputs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(work, "MAX_WORK", 0)
+    monkeypatch.setattr(work, "_WORK_PER_WEIGHT", 4)  # less than for one of the products
+    nodes = [node("MatMul", "w w", "w2"), node("MatMul", "w2 w2", "w4"), node("MatMul", "x w4", "y")]
+    weight = np.eye(64, dtype=np.float32)[::-1]
+    imported = import_model(model(nodes, [value("x", [2, 64])], [value("y", [2, 64])], {"w": weight}))
+    assert len(imported.graph.nodes) == 3
+    with pytest.raises(InputError, match="each run computes more from constants alone than a compile may"):
+        find_vectors(imported, None, 0)
+    x = np.random.default_rng(0).standard_normal((2, 64), np.float32)
+    np.savez(tmp_path / "x.npz", x=x)
+    np.testing.assert_array_equal(find_vectors(imported, tmp_path / "x.npz", 0).outputs["y"], x)
 
 
 def test_a_run_whose_sizes_only_it_knows_ends_at_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,9 @@ from onnx import TensorProto, helper
 
 from heterocc.artifacts.reader import open_bundle
 from heterocc.compiler import compile_model
+from heterocc.compiler.importer.estimates.work import FLOPS_PER_BYTE
+from heterocc.compiler.lower.ort.left_constants import left_constants
+from heterocc.passes.graph import Value
 from heterocc.runtime import load
 from tests.compiler.onnx_build import noise
 from tests.compiler.small import save
@@ -63,6 +66,14 @@ def test_a_constant_that_only_a_node_left_to_the_run_reads_is_given_once(tmp_pat
     compile_model(tmp_path / "m.onnx", tmp_path / "m.hcb", devices="ORT", check=False)
     with load(tmp_path / "m.hcb") as session:
         np.testing.assert_allclose(session.run({"x": np.ones(2, np.float32)})["y"], 2_100_000**2 / 2, rtol=1e-2)
+
+
+def test_onnx_runtime_does_not_compute_a_long_constant_when_it_loads_a_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    product = NODE("MatMul", ["w", "w"], ["w2"])
+    values = {name: Value(name, "float32", (64, 64)) for name in ("w", "w2")}
+    assert not list(left_constants([product], {"w"}, values))
+    monkeypatch.setattr("heterocc.compiler.lower.ort.left_constants.LONG", 2 * 64**3 // FLOPS_PER_BYTE)
+    assert list(left_constants([product], {"w"}, values)) == [product]
 
 
 def test_the_import_takes_the_place_of_a_model_with_an_input_that_nothing_reads(tmp_path: Path) -> None:

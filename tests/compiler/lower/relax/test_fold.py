@@ -78,8 +78,12 @@ def test_what_would_take_long_is_left_to_the_run(monkeypatch: pytest.MonkeyPatch
             value = bb.emit(relax.op.matmul(value, value))
         return [value]
 
-    monkeypatch.setattr(work, "_WORK_PER_WEIGHT", 24)
+    def contracted(bb: relax.BlockBuilder, value: Value) -> list[Value]:
+        return [bb.emit(relax.op.einsum(relax.Tuple([value, value, value]), "ij,jk,kl->il"))]
+
+    monkeypatch.setattr(work, "_WORK_PER_WEIGHT", 300)
     assert 1 <= len(left_and_kept(squared)[0]) < 8
+    assert left_and_kept(contracted)[0] == ["relax.einsum"]
 
 
 def test_views_of_a_weight_take_no_memory_and_keep_it(monkeypatch: pytest.MonkeyPatch) -> None:
