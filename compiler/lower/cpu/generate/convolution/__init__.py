@@ -9,7 +9,7 @@ candidate with a time of its own (see `generate/__init__.py`):
   time). Rows without padding and strides are read where they are, others are copied, and taps in the padding are left
   out (`taps_inside.py`). Sums are kept between blocks of input channels (decision 54);
 - `filtering/`: 3x3 by minimal filtering;
-- `planes.py`: windows over planes, depthwise ones (`depthwise.py`) and pooling (`pooling.py`; `divisors.py`: the
-  divisors of means at a border), also over planes one behind the other and, of pooling, with the channels last. Rows
-  are read by masks, or from a padded copy (`masked_rows.py`).
+- `planes.py`: windows over planes, depthwise ones (`depthwise.py`) and pooling (`pooling.py`), also over planes one
+  behind the other and, of pooling, with the channels last. Rows are read by masks, or from a padded copy
+  (`masked_rows.py`).
 """

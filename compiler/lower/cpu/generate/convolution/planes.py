@@ -161,10 +161,6 @@ class PlaneWriter(ABC):
         `deep` is the tap in depth.
         """
 
-    def kernel_of_task(self) -> Kernel | Fold:
-        """The kernel, with what its epilogue needs written for a task."""
-        return self.kernel
-
     def write(self, arguments: Arguments) -> None:
         """Write the kernel's body."""
         (maps, work), places, depth = self.tasks, self.across.places, self.depth
@@ -177,7 +173,6 @@ class PlaneWriter(ABC):
             self.read = MaskedRows(arguments.flat(self.data), *rows, self.isa, self.lanes, self.start)
             if self.copies:
                 self.read.allocate()
-            self.kernel = self.kernel_of_task()
 
             def each(*, narrow: bool) -> None:
                 with emit.share_loop(task, tasks, planes * parts) as number:
