@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from heterocc.artifacts.frozen import frozen
+from heterocc.artifacts.packed import PackedArray
 
 COMPUTED: Mapping[str, np.dtype[np.generic]] = MappingProxyType(
     {
@@ -156,4 +157,4 @@ def is_text(dtype: str) -> bool:
 
 def is_narrow(array: Any) -> bool:
     """Return whether an array has a dtype that numpy lacks."""
-    return isinstance(array, np.ndarray) and array.dtype.name in NARROW
+    return isinstance(array, np.ndarray | PackedArray) and array.dtype.name in NARROW

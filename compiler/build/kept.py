@@ -19,6 +19,7 @@ import numpy as np
 from heterocc.artifacts.dtypes import CARRIED
 from heterocc.artifacts.errors import HeteroccError, InternalError
 from heterocc.artifacts.manifest import Layout
+from heterocc.artifacts.packed import PackedArray
 from heterocc.artifacts.records import MalformedError, Record
 from heterocc.compiler.build.sharing import GROWTH, LEAST
 from heterocc.compiler.devices.host import host_cpu
@@ -165,7 +166,8 @@ class _Weights:
         model.digests.compute(self.arrays.values())
         self.digests = {name: f"{a.dtype} {a.shape} {model.digests.of(a)}" for name, a in self.arrays.items()}
         self.digest, self.compute = model.digests.of, model.digests.compute
-        self._by_place = {_place(a): name for name, a in reversed(self.arrays.items()) if a.flags.c_contiguous}
+        placed = ((name, a) for name, a in reversed(self.arrays.items()) if not isinstance(a, PackedArray))
+        self._by_place = {_place(a): name for name, a in placed if a.flags.c_contiguous}
         self._by_content: dict[tuple[str, str], str] = {}
         for name, array in self.arrays.items():
             self._by_content.setdefault((array.dtype.name, self.digests[name].rsplit(" ", 1)[1]), name)

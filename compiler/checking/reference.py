@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -12,9 +15,10 @@ import onnx
 from heterocc.artifacts.dtypes import NARROW, is_narrow
 from heterocc.artifacts.errors import Hint, InputError, ModelRunError
 from heterocc.artifacts.foreign import pass_foreign
+from heterocc.artifacts.packed import PackedArray
 from heterocc.compiler.checking.half_reference import SCALE, round_products, round_values, rounded
 from heterocc.compiler.checking.run_memory import RunLimit
-from heterocc.compiler.importer.draft.draft import nodes_of
+from heterocc.compiler.importer.draft.draft import STUB_LOCATION, nodes_of
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.importer.onnx_tools.complaint import BEYOND, complaint
 from heterocc.compiler.importer.onnx_tools.exact_products import with_exact_products
@@ -29,6 +33,10 @@ from heterocc.runtime.execute.ort_session import onnxruntime_package, open_sessi
 SECONDS = 600
 """The time limit in seconds of one run of a model; a loop may have any number of iterations."""
 
+_SHARED = 1 << 20
+"""Bytes from which a session uses a weight in place."""
+
+_SIZES = ("tensor(int32)", "tensor(int64)")
 
 _CUT = " as it was computed"
 
@@ -65,11 +73,33 @@ def session_of(proto: onnx.ModelProto, weights: Mapping[str, Any], most: int | N
     options = session_options(optimise="none")
     if not any(map(_rounds_if_packed, nodes_of(proto.graph.node))):
         options.add_session_config_entry("session.disable_prepacking", "1")  # most sessions run once
-    if weights:
-        options.add_external_initializers(list(weights), list(weights.values()))
     proto = safe_model(with_exact_products(proto))
     compute_constants_late(proto, options)
-    return open_session(proto.SerializeToString(), options, most=most)
+    with _given(options, weights):
+        return open_session(proto.SerializeToString(), options, most=most)
+
+
+@contextmanager
+def _given(options: Any, weights: Mapping[str, Any]) -> Iterator[None]:
+    """Give weights to the session that is opened meanwhile: large ones in place, of which it would else make copies.
+
+    It wants the file that those say they are in, and reads it only for what follows from the elements of a constant
+    before any node runs, such as sizes: integers that may be sizes are copied.
+    """
+    shared = {n: v for n, v in weights.items() if v.tensor_size_in_bytes() >= _SHARED and v.data_type() not in _SIZES}
+    copied = {name: value for name, value in weights.items() if name not in shared}
+    if copied:
+        options.add_external_initializers(list(copied), list(copied.values()))
+    if not shared:
+        yield
+        return
+    with TemporaryDirectory(prefix="heterocc-") as folder:
+        with Path(folder, STUB_LOCATION).open("wb") as file:  # of zeros that take no space
+            file.truncate(max(value.tensor_size_in_bytes() for value in shared.values()))
+        options.add_session_config_entry("session.model_external_initializers_file_folder_path", folder)
+        for name, value in shared.items():
+            options.add_initializer(name, value)
+        yield
 
 
 def _rounds_if_packed(node: onnx.NodeProto) -> bool:
@@ -263,5 +293,7 @@ def _shaken(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 def contiguous(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """The array in C order."""
+    if isinstance(array, PackedArray):
+        return array
     # Not ascontiguousarray: that makes one-element vectors of scalars.
     return np.asarray(array, order="C")

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from heterocc.artifacts.packed import PackedArray
+
 _LARGE = 1 << 20
 """Bytes from which an array is hashed in a thread of its own."""
 
@@ -17,6 +19,11 @@ _THREADS = 4
 
 def digest(array: np.ndarray[Any, Any]) -> str:
     """SHA-256 of the elements of an array in row-major order. Raises TypeError for Python objects."""
+    if isinstance(array, PackedArray):
+        found = hashlib.sha256()
+        for piece in array.pieces():
+            found.update(piece.view(np.uint8).data)
+        return found.hexdigest()
     return hashlib.sha256(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data).hexdigest()
 
 
@@ -55,4 +62,6 @@ class Digests:
 
 def _key(array: np.ndarray[Any, Any]) -> tuple[int, ...]:
     """The place and number of the bytes of an array in row-major order; other arrays are only like themselves."""
+    if isinstance(array, PackedArray):
+        return array.data.ctypes.data, array.data.nbytes, array.size, array.is_signed
     return (array.ctypes.data, array.nbytes) if array.flags.c_contiguous else (id(array),)

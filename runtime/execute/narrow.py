@@ -10,6 +10,7 @@ import numpy as np
 
 from heterocc.artifacts.dtypes import CARRIED, NARROW, is_narrow
 from heterocc.artifacts.errors import DriverMissingError
+from heterocc.artifacts.packed import PackedArray
 from heterocc.runtime.execute.ort_session import onnxruntime_package
 
 Array = np.ndarray[Any, Any]
@@ -45,9 +46,11 @@ def ort_value(array: Array) -> Any:
 
 def to_ort(array: Array, dtype: str) -> Any:
     """An OrtValue of the array's elements, which must be of `dtype` as ml_dtypes has it, or as the bundle stores it."""
-    data = np.asarray(array, order="C")
-    if dtype in _FOUR_BITS:
-        data = _packed(data)
+    if isinstance(array, PackedArray):
+        data = array.stretched()
+    else:
+        data = np.asarray(array, order="C")
+        data = _packed(data) if dtype in _FOUR_BITS else data
     return onnxruntime_package().OrtValue.ortvalue_from_numpy_with_onnx_type(data, NARROW[dtype])
 
 
@@ -76,7 +79,7 @@ def carried(array: Array, dtype: str) -> Array:
     if array.dtype == code:
         return array
     bits = array.view(code)
-    if dtype not in _FOUR_BITS:
+    if dtype not in _FOUR_BITS or isinstance(bits, PackedArray):
         return bits
     least, most = (-8, 7) if dtype == "int4" else (0, 15)
     # ml_dtypes ignores the upper four bits of an element.

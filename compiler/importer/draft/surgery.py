@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 import onnx
 import onnx_graphsurgeon as gs
 from onnx_graphsurgeon.logger import G_LOGGER
 from onnx_graphsurgeon.util.misc import SynchronizedList
 
+from heterocc.artifacts.packed import PackedArray
 from heterocc.compiler.importer.draft.draft import Draft, bodies, reads, set_nodes, to_array
 
 G_LOGGER.severity = G_LOGGER.CRITICAL + 1  # it prints to standard output, which is reserved for reports
@@ -65,8 +67,16 @@ class Node(gs.Node):  # type: ignore[misc]  # the package has no types
 def take_apart(draft: Draft) -> gs.Graph:
     """The draft's graph as linked nodes, which refer to its protos, and tensors; weights are Constants."""
     scope: dict[str, gs.Tensor] = {i.name: _Variable(i.name) for i in draft.graph.input}
-    scope.update((name, gs.Constant(name, array)) for name, array in draft.weights.items())
+    scope.update((name, _constant(name, array)) for name, array in draft.weights.items())
     return _linked(draft.graph, scope)
+
+
+def _constant(name: str, array: np.ndarray | PackedArray) -> gs.Constant:
+    if isinstance(array, np.ndarray):
+        return gs.Constant(name, array)
+    made = gs.Constant(name, np.empty(0))
+    made.values = array  # which the class takes only here
+    return made
 
 
 def open_branch(node: Node, name: str) -> gs.Graph:

@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
+from typing import cast
 
 import numpy as np
 import onnx
@@ -25,6 +26,7 @@ from onnx import helper
 from heterocc.artifacts.errors import ExternalDataError
 from heterocc.artifacts.files.reading import note_read
 from heterocc.artifacts.foreign import pass_foreign
+from heterocc.artifacts.packed import PackedArray
 from heterocc.compiler.importer.draft.draft import to_array
 
 _PACKED = (
@@ -39,6 +41,8 @@ _PACKED = (
 PACKED_BITS = {getattr(onnx.TensorProto, name): bits for name, bits in _PACKED if hasattr(onnx.TensorProto, name)}
 """Bits per element, in raw data, of the types whose elements share bytes."""
 
+KEPT_PACKED = 1 << 16
+"""Bytes from which integers of 4 bits stay two in a byte."""
 
 _THREADS = 4
 
@@ -90,6 +94,8 @@ class ExternalData:
                 hint="the file is cut short, or belongs to another model",
             )
         raw = data[offset : offset + length]
+        if tensor.data_type in (onnx.TensorProto.INT4, onnx.TensorProto.UINT4) and need >= KEPT_PACKED:
+            return cast(np.ndarray, PackedArray(raw, tensor.dims, dtype, is_signed=dtype.name == "int4"))
         if tensor.data_type in PACKED_BITS:
             return to_array(onnx.TensorProto(data_type=tensor.data_type, dims=tensor.dims, raw_data=raw.tobytes()))
         found = np.frombuffer(raw, dtype, count).reshape(tuple(tensor.dims))

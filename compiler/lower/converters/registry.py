@@ -152,7 +152,7 @@ class Context:
     def array(self, value: relax.Expr) -> np.ndarray | None:
         """The array of a constant or a parameter of the partition; None for a computed value."""
         if isinstance(value, relax.Var) and value.name in self.tables[1]:
-            return np.asarray(self.tables[1][value.name][1])
+            return self.tables[1][value.name][1]
         return array_of(value) if isinstance(value, tvm.ir.GenericConst) else None
 
     def original(self, *inputs: relax.Expr | None) -> relax.Expr:

@@ -166,8 +166,9 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM h
             if binding.var in live:
                 live.update(vars_of(binding.value))
         named = [(b.var, b.value, f"b{i}") for i, b in enumerate(bindings) if b.var in live]
-        mod = write_main(mod, main.params, named, outputs_of(main))
-        arrays = {name: array for name, (_, array) in self._params.items()}
+        params = [p for p in main.params if p.name not in self._params or p in live]
+        mod = write_main(mod, params, named, outputs_of(main))
+        arrays = {p.name: np.asarray(self._params[p.name][1]) for p in params if p.name in self._params}
         ends = [self.job.model.graph.values[name].dtype for name in (*self.job.inputs, *self.job.outputs)]
         returns = any(dtype in CARRIED for dtype in ends)
         return ImportedFunction(mod, self.job.inputs, arrays, node_of, values_of, returns)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from tvm import relax, te, tirx
 
+from heterocc.artifacts.packed import PackedArray
 from heterocc.compiler.lower.converters.checked_places import checked_places
 from heterocc.compiler.lower.converters.registry import Context
 from heterocc.compiler.lower.converters.requested import has_plain_sizes, requested
@@ -60,6 +61,35 @@ class PackedCodes:
 
 
 @dataclass(frozen=True, slots=True)
+class MatrixCodes:
+    """Codes uint8 [columns, blocks, block] of the integers of a matrix, each `added` to one; a slice computes them.
+
+    The terms lie along `axis`; codes beyond them are those of 0.
+    """
+
+    matrix: np.ndarray | PackedArray
+    axis: int
+    added: int
+    shape: tuple[int, int, int]
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, columns: slice) -> np.ndarray:
+        first, last, _ = columns.indices(len(self))
+        side = 1 - self.axis
+        if isinstance(self.matrix, PackedArray):
+            part = self.matrix.part(side, first, last)
+        else:
+            part = self.matrix[first:last] if self.axis else self.matrix[:, first:last]
+        numbers = part.view(np.uint8) if self.axis else part.view(np.uint8).T
+        _, blocks, block = self.shape
+        codes = np.full((len(numbers), blocks * block), self.added, np.uint8)
+        codes[:, : numbers.shape[1]] = numbers + np.uint8(self.added)  # beyond 255, 0 follows
+        return codes.reshape(-1, blocks, block)
+
+
+@dataclass(frozen=True, slots=True)
 class OrderedCodes:
     """Codes in another order: `source` has the place of each along the terms, and their number for none: 0 is there."""
 
@@ -87,7 +117,7 @@ class BlockedWeight:
 
     bits: int
     terms: int
-    codes: np.ndarray | PackedCodes | OrderedCodes
+    codes: np.ndarray | PackedCodes | MatrixCodes | OrderedCodes
     scales: np.ndarray
     zeros: np.ndarray | int
     table: np.ndarray | None = None

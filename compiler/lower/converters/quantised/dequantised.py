@@ -16,10 +16,12 @@ import onnx
 from onnx import helper
 from tvm import relax
 
+from heterocc.artifacts.packed import PackedArray
 from heterocc.compiler.lower.converters.quantised.blocks import (
     BYTE,
     TILE,
     BlockedWeight,
+    MatrixCodes,
     blocked_product,
     fills_words,
     gathered_rows,
@@ -62,11 +64,11 @@ class Scaled:
 class Blocks:
     """A constant matrix in blocks along `axis`: (array - zeros) · scales, with a zero for each block or 0 for all.
 
-    `kind` is the dtype in the model. Those of 4 bits have a byte for each number in the array.
+    `kind` is the dtype in the model. Those of 4 bits have a byte for each number in the array, unless it is packed.
     """
 
     kind: str
-    array: np.ndarray
+    array: np.ndarray | PackedArray
     scales: np.ndarray
     zeros: np.ndarray
     axis: int
@@ -79,14 +81,12 @@ class Blocks:
 
     def weight(self) -> BlockedWeight:
         """The matrix as a weight whose terms lie along the blocks' axis, with codes that are not negative."""
-        array, scales, zeros = (a if self.axis else a.T for a in (self.array, self.scales, self.zeros))
-        bits = self.bits
-        first = 1 << (bits - 1) if self.kind in ("int4", "int8") else 0
-        columns, terms = array.shape
-        codes = np.full((columns, scales.shape[1] * self.block), first, np.uint8)
-        codes[:, :terms] = array.astype(np.int16) + first
+        scales, zeros = (a if self.axis else a.T for a in (self.scales, self.zeros))
+        columns, terms = self.array.shape if self.axis else self.array.shape[::-1]
+        first = 1 << (self.bits - 1) if self.kind in ("int4", "int8") else 0
+        codes = MatrixCodes(self.array, self.axis, first, (columns, scales.shape[1], self.block))
         middle = (zeros.astype(np.int16) + first).astype(np.uint8) if zeros.ndim == 2 else first
-        return BlockedWeight(bits, terms, codes.reshape(columns, -1, self.block), scales, middle)
+        return BlockedWeight(self.bits, terms, codes, scales, middle)
 
 
 def in_integers(ctx: Context, inputs: list[relax.Expr | None]) -> relax.Expr | None:
