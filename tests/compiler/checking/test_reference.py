@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import onnx
 import onnx.parser
@@ -20,6 +22,23 @@ def test_values_of_a_run_do_not_keep_the_memory_of_its_session() -> None:
     made = model([helper.make_node("Neg", ["x"], ["y"])], {"x": np.ones(8, np.float32)}, ["y"])
     found = Reference(made, ["y"]).run({"x": np.ones(8, np.float32)})["y"]
     assert found.flags.owndata
+
+
+def test_a_session_reads_large_weights_where_they_are() -> None:
+    """Copies of all weights would need as much memory as the model, and the bundle's are made meanwhile."""
+    x = np.ones((1, 2048), np.float32)
+    weight = np.random.default_rng(0).standard_normal((2048, 4096), np.float32)
+    made = model([helper.make_node("MatMul", ["x", "w"], ["y"])], {"x": x}, ["y"], {"w": weight})
+    before = anonymous()
+    reference = Reference(made, ["y"])
+    assert anonymous() - before < weight.nbytes // 2
+    np.testing.assert_allclose(reference.run({"x": x})["y"], x @ weight, atol=1e-3)
+
+
+def anonymous() -> int:
+    """Bytes of memory of this process that no file has."""
+    lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
+    return sum(int(line.split()[1]) for line in lines if line.startswith("Anonymous:")) << 10
 
 
 @pytest.mark.parametrize("first", [False, True], ids=["each before its reader", "all before readers"])

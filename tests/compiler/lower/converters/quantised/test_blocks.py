@@ -10,8 +10,11 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from heterocc.artifacts.packed import PackedArray
 from heterocc.artifacts.reader import open_bundle
 from heterocc.compiler import compile_model
+from heterocc.compiler.importer.pipeline import import_model
+from heterocc.compiler.importer.reading import external_data
 from heterocc.compiler.lower.converters.quantised import blocks
 from heterocc.compiler.lower.converters.quantised.blocks import BlockedWeight, PackedCodes, unpacked
 from heterocc.runtime import load
@@ -48,19 +51,21 @@ def _model(kind: str, op_type: str, block: int, terms: int, columns: int, *, zer
 
 
 @pytest.mark.parametrize(
-    ("kind", "op_type", "block", "zeros"),
+    ("kind", "op_type", "block", "zeros", "columns"),
     [
-        ("int4", "MatMul", 32, False),
-        ("uint4", "Gemm", 16, True),
-        ("uint4", "MatMul", 32, False),
-        ("int8", "Gemm", 64, True),
+        ("int4", "MatMul", 32, False, 37),
+        ("uint4", "Gemm", 16, True, 38),
+        ("uint4", "MatMul", 32, False, 38),
+        ("int8", "Gemm", 64, True, 37),
     ],
 )
 def test_a_product_equals_onnx_runtime_without_fusion(
-    kind: str, op_type: str, block: int, zeros: bool, tmp_path: Path
+    kind: str, op_type: str, block: int, zeros: bool, columns: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = _model(kind, op_type, block, 100, 37, zeros=zeros)
-    compile_model(model, tmp_path / "m.hcb", devices="CPU", cpu_variant=False, check=False, measure=False)
+    monkeypatch.setattr(external_data, "KEPT_PACKED", 0)
+    model = _model(kind, op_type, block, 100, columns, zeros=zeros)
+    path = saved(model, tmp_path)
+    compile_model(path, tmp_path / "m.hcb", devices="CPU", cpu_variant=False, check=False, measure=False)
     reference = reference_session(model, session_options(optimise="none"))  # others round x to int8
     with load(tmp_path / "m.hcb") as session:
         for rows in (1, 5, 19):
@@ -69,9 +74,26 @@ def test_a_product_equals_onnx_runtime_without_fusion(
             np.testing.assert_allclose(session.run(feed)["y"], wanted, rtol=0, atol=2e-6 * np.abs(wanted).max())
 
 
-def test_weights_of_4_bits_keep_them(tmp_path: Path) -> None:
-    model = _model("int4", "MatMul", 32, 1024, 256, zeros=False)
-    compile_model(model, tmp_path / "m.hcb", devices="CPU", cpu_variant=False, check=False, measure=False)
+def saved(model: onnx.ModelProto, folder: Path) -> Path:
+    """The path of a model whose constants are in a file of their own."""
+    external = onnx.ModelProto()
+    external.CopyFrom(model)
+    for tensor in external.graph.initializer:  # external data is raw
+        tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor), tensor.name))
+    onnx.save(external, folder / "m.onnx", save_as_external_data=True, location="m.data", size_threshold=0)
+    return folder / "m.onnx"
+
+
+def test_weights_of_4_bits_keep_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = saved(_model("int4", "MatMul", 32, 1024, 256, zeros=False), tmp_path)
+    assert sum(isinstance(array, PackedArray) for array in import_model(model, keep_dims=True).weights.values()) == 1
+    bundles = []
+    for least in (0, 1 << 30):  # the second time, the import unpacks them
+        monkeypatch.setattr(external_data, "KEPT_PACKED", least)
+        monkeypatch.setenv("HETEROCC_CACHE", str(tmp_path / str(least)))
+        compile_model(model, tmp_path / "m.hcb", devices="CPU", cpu_variant=False, check=False, measure=False)
+        bundles.append((tmp_path / "m.hcb").read_bytes())
+    assert bundles[0] == bundles[1]
     with open_bundle(tmp_path / "m.hcb") as bundle:
         stored = sum(weight.nbytes for weight in bundle.manifest.weights)
     assert stored == 1024 * 256 // 2 + 1024 * 256 // 32 * 4
