@@ -91,7 +91,7 @@ class PackedArray(np.lib.mixins.NDArrayOperatorsMixin):
 
     def __getattr__(self, name: str) -> Any:
         """An attribute of the unpacked array."""
-        if name.startswith("__") or name in PackedArray.__slots__:  # protocols of memory
+        if name.startswith("__") or name in PackedArray.__slots__:  # of protocols, only those here are for packed bytes
             raise AttributeError(name)
         return getattr(self.__array__(), name)
 
