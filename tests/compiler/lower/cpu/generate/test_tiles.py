@@ -44,6 +44,12 @@ def test_tiles_of_any_number_of_vectors_are_narrow(rows: int, usual: int) -> Non
     assert pick_tile(rows, Dim(usual, tirx.Var("n", "int64")), Isa(cores.AVX512, 16, 32))[1] == 2
 
 
+@pytest.mark.parametrize("rows", [16, 48, 64, 128, 256])
+def test_tiles_of_any_number_of_vectors_of_few_sums_are_the_fastest(rows: int) -> None:
+    """Tiles of five rows would have hardly less code than those of six, as there are no larger ones with AVX2."""
+    assert pick_tile(rows, Dim(12, tirx.Var("n", "int64")), Isa(cores.AVX2, 8, 16)) == (6, 2)
+
+
 @given(
     st.integers(1, 600),
     st.integers(1, 80),
