@@ -19,6 +19,7 @@ from tvm.relax.frontend.onnx import onnx_frontend
 from heterocc.artifacts.dtypes import CARRIED
 from heterocc.artifacts.errors import HeteroccError, LoweringError
 from heterocc.artifacts.foreign import pass_foreign
+from heterocc.artifacts.packed import PackedArray
 from heterocc.compiler.importer.symbols.requirements import requirements_at
 from heterocc.compiler.importer.symbols.symbols import Symbols
 from heterocc.compiler.lower.backend import PartitionJob
@@ -92,6 +93,8 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM h
             array = widened_array(array)
         elif coded:
             array = carried(array, array.dtype.name)
+        if isinstance(array, PackedArray) and not self._stays_packed(name):
+            array = np.asarray(array)
         if self._is_parameter(name, wide=wide):
             key = name
             while key in self._params or (wide and key in self.job.model.graph.values):
@@ -101,6 +104,11 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM h
             self._params[key] = (var, array)
         else:
             table[name] = constant(array)
+
+    def _stays_packed(self, name: str) -> bool:
+        """Whether only data of DequantizeLinear is read from a constant: TVM's converters take numpy's arrays alone."""
+        read = ((node, place) for node in self._partition for place, given in enumerate(node.input) if given == name)
+        return all(node.op_type == "DequantizeLinear" and place == 0 for node, place in read)
 
     def _is_parameter(self, name: str, *, wide: bool) -> bool:
         array = self.job.model.weights[name]
