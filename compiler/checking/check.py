@@ -62,7 +62,8 @@ class Checker:
     `feed` holds the graph's inputs by internal name, `known` values that ONNX Runtime computed from them in one run.
     Code that was checked before is not run again; `memory` has the verdicts of earlier compiles for the same inputs.
     `draft` gets the bundle of the first partition that runs. `before_running` is called with each partition before it
-    runs, `before_lowering` before a node is lowered alone.
+    runs, `before_lowering` before a node is lowered alone. Inputs `of_branch` are those of another branch with only the
+    choice changed, so that their values may not fit: then InputValueError is raised, and is no verdict.
     """
 
     def __init__(
@@ -76,8 +77,10 @@ class Checker:
         draft: Draft | None = None,
         before_running: Callable[[PartitionJob], None] = lambda job: None,
         before_lowering: Callable[[], None] = lambda: None,
+        of_branch: bool = False,
     ) -> None:
         self._model = model
+        self._of_branch = of_branch
         self._before_running = before_running
         self._before_lowering = before_lowering
         self._feed = dict(feed)
@@ -151,6 +154,7 @@ class Checker:
             memory=memory,
             before_running=self._before_running,
             before_lowering=self._before_lowering,
+            of_branch=True,
         )
 
     def _remember(self, job: PartitionJob, lowered: LoweredPartition) -> None:
@@ -233,6 +237,8 @@ class Checker:
                 if job.device.keeps_binaries:  # after the run: PoCL compiles for the sizes of launches
                     binaries = session.kernel_binaries().get(job.name, b"")
         except InputValueError as error:
+            if self._of_branch:
+                raise
             return error  # ONNX Runtime computes with these values
         except (InputError, BundleError):  # of the environment: no memory files, no /proc
             raise

@@ -41,7 +41,7 @@ def test_definitions_of_all_requests_are_as_in_onnx_runtime(operator: str) -> No
     assert found
 
 
-@pytest.mark.parametrize("operator", ["GRU", "LSTM", "RNN"])
+@pytest.mark.parametrize("operator", ["GRU", *(pytest.param(o, marks=pytest.mark.slow) for o in ("LSTM", "RNN"))])
 def test_a_sequence_without_steps_ends_in_its_initial_states(operator: str) -> None:
     for model in models(operator):
         (node,) = onnx.load_from_string(model.model).graph.node

@@ -108,7 +108,7 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM h
     def _stays_packed(self, name: str) -> bool:
         """Whether only data of DequantizeLinear is read from a constant: TVM's converters take numpy's arrays alone."""
         read = ((node, place) for node in self._partition for place, given in enumerate(node.input) if given == name)
-        return all(node.op_type == "DequantizeLinear" and place == 0 for node, place in read)
+        return all(of_node(node).dequantises and place == 0 for node, place in read)
 
     def _is_parameter(self, name: str, *, wide: bool) -> bool:
         array = self.job.model.weights[name]

@@ -139,7 +139,7 @@ class Text:
         return tuple(array.ctypes.data for array in self.binding.state.values())
 
 
-@pytest.mark.parametrize("batch", [1, 2])
+@pytest.mark.parametrize("batch", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_rows_are_written_after_the_earlier_ones(bundle: Path, batch: int) -> None:
     with load(bundle, threads=2) as session:
         text = Text(session, batch)
@@ -234,6 +234,7 @@ def test_drawn_texts_equal_float64(tmp_path: Path, form: Form, core: str, batch:
             text.add(1, short=1)
 
 
+@pytest.mark.slow
 def test_rows_that_a_model_rounds_itself_are_read_before_the_rounding(tmp_path: Path) -> None:
     model = Form().model()
     for value in (*model.graph.input, *model.graph.output):

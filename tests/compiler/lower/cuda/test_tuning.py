@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from tests.compiler.lower import cuda_emulated
 from tests.compiler.product_model import WEIGHT, save_product
@@ -36,6 +37,7 @@ print(json.dumps([report.to_json()['tuned'], list(report.warnings), y.tolist()])
 """
 
 
+@pytest.mark.slow
 def test_kernels_for_cuda_are_timed_and_the_chosen_ones_are_right(tmp_path: Path) -> None:
     save_product(tmp_path)
     cuda_emulated.build_driver(tmp_path)

@@ -64,7 +64,7 @@ def source(number: tirx.Expr) -> str:
 
 
 @needs_compiler
-@pytest.mark.parametrize("dtype", ["int32", pytest.param("uint32", marks=pytest.mark.slow), "int64"])
+@pytest.mark.parametrize("dtype", [*(pytest.param(d, marks=pytest.mark.slow) for d in ("int32", "uint32")), "int64"])
 def test_the_cuda_compiler_takes_the_bits_of_every_constant_that_steps_of_tvm_make(dtype: str) -> None:
     width = dtype[-2:]
     for value in VALUES:

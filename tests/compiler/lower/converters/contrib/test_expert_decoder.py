@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from heterocc.compiler import compile_model
@@ -75,6 +76,7 @@ def _decoder() -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=opsets, ir_version=10)
 
 
+@pytest.mark.slow
 def test_a_decoder_of_experts_is_one_partition_and_equals_onnx_runtime(tmp_path: Path) -> None:
     model, numbers = _decoder(), np.random.default_rng(1)
     report = compile_model(model, tmp_path / "m.hcb", devices="CPU", cpu_variant=False, measure=False)
