@@ -139,8 +139,8 @@ class Checker:
                 if text not in self._said:
                     self._reporter.note(text)
                 self._said.add(text)
-                continue
-            verdicts |= {pair[1]: v for pair in some if isinstance(v := other._verdicts[pair[1]], Wrong)}
+            # Of the partitions before one that the inputs do not fit, if there is one.
+            verdicts |= {pair[1]: v for pair in some if isinstance(v := other._verdicts.get(pair[1]), Wrong)}
         return replace(found, verdicts=tuple(verdicts[lowered] for _, lowered in pairs))
 
     def _for(self, name: str, feed: Mapping[str, Any]) -> Checker:
