@@ -62,8 +62,9 @@ class Checker:
     `feed` holds the graph's inputs by internal name, `known` values that ONNX Runtime computed from them in one run.
     Code that was checked before is not run again; `memory` has the verdicts of earlier compiles for the same inputs.
     `draft` gets the bundle of the first partition that runs. `before_running` is called with each partition before it
-    runs, `before_lowering` before a node is lowered alone. Inputs `of_branch` are those of another branch with only the
-    choice changed, so that their values may not fit: then InputValueError is raised, and is no verdict.
+    runs, `before_lowering` before a node is lowered alone. With `of_branch` only the input that chooses a branch was
+    changed, so the other inputs may not fit this branch: an InputValueError of a run is raised, and says nothing about
+    the code.
     """
 
     def __init__(
@@ -139,7 +140,7 @@ class Checker:
                 if text not in self._said:
                     self._reporter.note(text)
                 self._said.add(text)
-            # Of the partitions before one that the inputs do not fit, if there is one.
+            # If the inputs did not fit a partition, only those before it have verdicts.
             verdicts |= {pair[1]: v for pair in some if isinstance(v := other._verdicts.get(pair[1]), Wrong)}
         return replace(found, verdicts=tuple(verdicts[lowered] for _, lowered in pairs))
 

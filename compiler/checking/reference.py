@@ -5,8 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -18,6 +16,7 @@ from heterocc.artifacts.foreign import pass_foreign
 from heterocc.artifacts.packed import PackedArray
 from heterocc.compiler.checking.half_reference import SCALE, round_products, round_values, rounded
 from heterocc.compiler.checking.run_memory import RunLimit
+from heterocc.compiler.files.scratch import scratch_folder
 from heterocc.compiler.importer.draft.draft import STUB_LOCATION, nodes_of
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.importer.onnx_tools.complaint import BEYOND, complaint
@@ -93,10 +92,10 @@ def _given(options: Any, weights: Mapping[str, Any]) -> Iterator[None]:
     if not shared:
         yield
         return
-    with TemporaryDirectory(prefix="heterocc-") as folder:
-        with Path(folder, STUB_LOCATION).open("wb") as file:  # of zeros that take no space
+    with scratch_folder("weights") as folder:
+        with (folder / STUB_LOCATION).open("wb") as file:  # of zeros that take no space
             file.truncate(max(value.tensor_size_in_bytes() for value in shared.values()))
-        options.add_session_config_entry("session.model_external_initializers_file_folder_path", folder)
+        options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(folder))
         for name, value in shared.items():
             options.add_initializer(name, value)
         yield

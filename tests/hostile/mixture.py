@@ -102,7 +102,7 @@ def _reads(node: onnx.NodeProto) -> Iterator[str]:
 
 
 def run_nodes(nodes: Sequence[onnx.NodeProto], given: dict[str, Array], opset: int) -> list[Array] | None:
-    """The results of some nodes in ONNX Runtime; None if it refuses them, or one is no tensor."""
+    """The results of some nodes in ONNX Runtime; None if it refuses them, or if a result is not a tensor."""
     written = [o for node in nodes for o in node.output if o]
     info = [helper.make_tensor_value_info(n, _elem_type(a.dtype), a.shape) for n, a in given.items()]
     graph = helper.make_graph(list(nodes), "g", info, [onnx.ValueInfoProto(name=n) for n in written])

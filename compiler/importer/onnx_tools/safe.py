@@ -27,9 +27,6 @@ from heterocc.compiler.operators.table import named, of_node
 _LENGTHS = 5
 """The number of the input with the lengths of the sequences, less 1."""
 
-_CACHES = (1, 2)
-"""The numbers of the outputs that are caches; those of the inputs are greater by 2."""
-
 
 def lacks_caches(model: onnx.ModelProto) -> bool:
     """Whether a model has attention with past keys that lacks an output of keys or of values."""
@@ -90,7 +87,8 @@ def _cleared(node: onnx.NodeProto, taken: set[str]) -> Iterator[onnx.NodeProto]:
         yield node
         return
     added = Added(taken, node.output[1], 17)
-    lengths, cache = node.input[_LENGTHS], node.input[_CACHES[0] + 2]
+    caches = of_node(node).caches
+    lengths, cache = node.input[_LENGTHS], node.input[min(caches.values())]
     has_key = added.write(
         _HAS_KEY,
         lengths=lengths,
@@ -102,7 +100,7 @@ def _cleared(node: onnx.NodeProto, taken: set[str]) -> Iterator[onnx.NodeProto]:
         each=[-1, 1, 1, 1],
         along=[1, 1, -1, 1],
     )
-    for place in _CACHES:
+    for place in caches:
         result = node.output[place]
         node.output[place] = added.name(f"{result}_of_rows")
         added.write(_CLEAR, cache=node.output[place], has_key=has_key, zero=np.zeros((), np.float32), result=result)

@@ -128,7 +128,7 @@ class _Memory:
 
     def __init__(self, main: relax.Function, arrays: Mapping[str, np.ndarray]) -> None:
         self._budget = Budget.for_weights(arrays)
-        # Weights in a type of twice the size are no growth that a limit is for.
+        # The limit is not meant for weights converted to a type of twice the size.
         self._budget.free(sum(array.nbytes for array in arrays.values()))
         read = [v for b in bindings_of(main) for v in vars_of(b.value)]
         self._readers = Counter([*read, *(v for o in outputs_of(main) for v in vars_of(o))])

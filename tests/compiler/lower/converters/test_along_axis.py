@@ -94,7 +94,7 @@ def test_nan_is_an_extreme_only_as_the_first_element(tmp_path: Path) -> None:
     for width in (3, 20):
         x = np.full((2, width), np.nan, np.float32)
         x[0, 1:3] = 3, np.inf
-        for last in range(2):  # an infinity after a NaN that is first is no better
+        for last in range(2):  # a NaN that comes first wins, even over an infinity after it
             model.add("ArgMax", x, np.array([0, 0]), axis=1, keepdims=0, select_last_index=last)
     model.add("ArgMin", x.T.copy(), np.array([0, 0]), axis=0, keepdims=0)
     model.check(tmp_path)
