@@ -17,6 +17,8 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any, Literal
 
+import numpy as np
+
 from heterocc.artifacts.foreign import handlers_wait, pass_foreign
 from heterocc.runtime.native.processor import cpuinfo
 
@@ -69,11 +71,55 @@ def most_memory() -> int:
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if _limit is None else _limit
 
 
+def arena_bytes() -> int:
+    """The bytes that the arena of `bound_memory` has asked the system for; 0 if there is none.
+
+    It asks for powers of two, and at the machine's memory are only pages that a run has used. ONNX Runtime's Python
+    package has no statistics of arenas; what is left of a limit is in the error of a run that asks for more than that.
+    """
+    if _arena is None:
+        return 0
+    limit, empty = _arena
+    try:
+        empty.run(None, {"n": np.array([limit // 4 + 1])})
+    except Exception as error:
+        pass_foreign(error)
+        left = re.search(r"Available memory of (\d+)", str(error))
+        return limit - int(left[1]) if left else 0
+    return 0
+
+
+def shrink_arena() -> None:
+    """Give the system back what no run uses of the arena of `bound_memory`, but for its first piece."""
+    if _arena is None:
+        return
+    options = onnxruntime_package().RunOptions()
+    options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
+    _arena[1].run(None, {"n": np.array([0])}, options)
+
+
+_ZEROS = (
+    b'\x08\x08:7\n\x17\n\x01n\x12\x01y"\x0fConstantOfShape\x12\x00Z\x0f\n\x01n\x12\n\n\x08\x08\x07\x12\x04\n\x02\x08\x01'
+    b"b\t\n\x01y\x12\x04\n\x02\x08\x01B\x04\n\x00\x10\x11"
+)
+"""An ONNX model of one node: ConstantOfShape makes so many zeros of float32 as its input `n` says."""
+
+_arena: tuple[int, Any] | None = None
+"""The limit of the arena of `bound_memory`, and a session of `_ZEROS` that uses this arena."""
+
+
 @functools.cache
 def _share_arena() -> None:
+    global _arena
     ort = onnxruntime_package()
     place = ort.OrtMemoryInfo("Cpu", ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, ort.OrtMemType.DEFAULT)
     ort.create_and_register_allocator(place, ort.OrtArenaCfg({"max_mem": _limit}))
+    options = ort.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = 1
+    options.add_session_config_entry(_SHARED, "1")
+    assert _limit is not None
+    _arena = _limit, _open(_ZEROS, options, ())
 
 
 def severity() -> int:
@@ -148,7 +194,7 @@ def open_session(model: bytes | str, options: Any, *, without: Sequence[str] = (
         return _open(model, options, without)
     with _LOCK:  # the allocator that is registered when a session is created is that of the session
         _register_allocator(most)
-        options.add_session_config_entry("session.use_env_allocators", "1")
+        options.add_session_config_entry(_SHARED, "1")
         return _open(model, options, without)
 
 

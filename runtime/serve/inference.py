@@ -156,6 +156,8 @@ def _run(served: Served, wanted: Sequence[str], feed: Mapping[str, Array]) -> li
         raise
     except Exception as error:
         raise InternalError(f"{type(error).__name__}: {error}") from error
+    finally:
+        served.note_run()
 
 
 def check_request(served: Served, request: Request) -> int:

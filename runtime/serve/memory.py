@@ -46,8 +46,7 @@ class Memory:
     def kept(self) -> int:
         """Bytes by which the process has grown since then, without those that requests take now.
 
-        Its largest part is what ONNX Runtime's arenas keep of the largest request of each session, which no interface
-        of its Python package tells; the C library keeps some, too.
+        Its largest part is what ONNX Runtime's arena keeps of the largest requests; the C library keeps some, too.
         """
         return max(0, resident() - self._loaded - self.taken)
 

@@ -59,7 +59,7 @@ class Metrics:
         taken.set_function(lambda: memory.taken)
         kept = Gauge(
             "heterocc_kept_bytes",
-            "Bytes that the process kept of earlier requests, with ONNX Runtime's arenas.",
+            "Bytes that the process kept of earlier requests, with ONNX Runtime's arena.",
             registry=self._registry,
         )
         kept.set_function(lambda: memory.kept)
@@ -107,7 +107,7 @@ class _Lines(Collector):
     def look(self) -> None:
         """Read the state."""
         self._rows = [
-            ((served.name, served.version), served.line.waiting, served.line.running, served.session.allocated_bytes)
+            ((served.name, served.version), served.line.waiting, served.line.running, served.nbytes)
             for served in self._models
         ]
 
@@ -118,7 +118,9 @@ class _Lines(Collector):
         waiting = GaugeMetricFamily("heterocc_requests_waiting", "Requests that wait for a worker.", labels=_MODEL)
         running = GaugeMetricFamily("heterocc_requests_running", "Requests that run.", labels=_MODEL)
         memory = GaugeMetricFamily(
-            "heterocc_session_bytes", "Bytes of tensors at borders of partitions and of device buffers.", labels=_MODEL
+            "heterocc_session_bytes",
+            "Bytes of tensors at borders of partitions, of device buffers, and of ONNX Runtime's arena.",
+            labels=_MODEL,
         )
         for labels, *values in self._rows:
             for family, value in zip((waiting, running, memory), values, strict=True):

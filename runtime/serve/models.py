@@ -14,6 +14,7 @@ from weakref import WeakValueDictionary
 
 from heterocc.artifacts.errors import HeteroccError
 from heterocc.runtime.feeds import nearest
+from heterocc.runtime.serve.arena import Arena
 from heterocc.runtime.serve.batch_check import batching_of, check_rows
 from heterocc.runtime.serve.errors import ModelNotServedError, ServiceError
 from heterocc.runtime.serve.names import shown
@@ -50,6 +51,8 @@ class Served:
     line: Line
     inputs: dict[str, Tensor]
     outputs: dict[str, Tensor]
+    arena: Arena | None = None
+    """ONNX Runtime's, if the model runs there."""
     loaded: float = field(default_factory=time)
     """When it was loaded, as seconds since 1970."""
     recent: Recent = field(default_factory=Recent)
@@ -57,16 +60,38 @@ class Served:
     users: int = 0
     retired: bool = False
 
+    @property
+    def nbytes(self) -> int:
+        """The bytes that its session keeps for runs, without weights."""
+        return self.session.allocated_bytes + (0 if self.arena is None else self.arena.part(self))
+
+    def note_run(self) -> None:
+        """Note what a run has made ONNX Runtime's arena grow by."""
+        if self.arena is not None:
+            self.arena.ran(self)
+
+    def close(self) -> None:
+        """Close the session. No request may use it."""
+        self.session.close()
+        if self.arena is not None:
+            self.arena.left(self)
+
 
 class Models:
     """The models of a repository that are loaded. For use on one event loop; bundles are opened in other threads."""
 
     def __init__(
-        self, repository: Repository, open_session: Callable[[Path], Session], queue: int, batch: int = 1
+        self,
+        repository: Repository,
+        open_session: Callable[[Path], Session],
+        arena: Arena,
+        queue: int,
+        batch: int = 1,
     ) -> None:
         """`open_session` loads a bundle; `queue` is the limit of each version's line, `batch` that of a run's rows."""
         self._repository = repository
         self._open = open_session
+        self._arena = arena
         self._queue = queue
         self._batch = batch
         self._served: dict[str, dict[str, Served]] = {}
@@ -182,7 +207,7 @@ class Models:
             return old
         session = await asyncio.to_thread(self._open, path)
         try:
-            return Served(
+            served = Served(
                 name,
                 version,
                 path,
@@ -191,10 +216,13 @@ class Models:
                 await asyncio.to_thread(self._line, name, session),
                 {t.name: _tensor("input", t, path) for t in session.inputs},
                 {t.name: _tensor("output", t, path) for t in session.outputs},
+                self._arena if _uses_onnx(session) else None,
             )
         except BaseException:
             session.close()
             raise
+        served.note_run()  # the line may have tried batches
+        return served
 
     def _lock(self, name: str) -> asyncio.Lock:
         """The lock of a name, which goes with its last user: clients may ask for any names."""
@@ -222,10 +250,14 @@ class Models:
     def _release(self, served: Served) -> None:
         served.users -= 1
         if served.retired and not served.users:
-            closing = asyncio.ensure_future(asyncio.to_thread(served.session.close))
+            closing = asyncio.ensure_future(asyncio.to_thread(served.close))
             self._closing.add(closing)
             closing.add_done_callback(self._closing.discard)
             _log.info("model unloaded", extra=_fields(served))
+
+
+def _uses_onnx(session: Session) -> bool:
+    return any(part.kind == "onnx" for variant in session.variants for part in variant.partitions)
 
 
 def _identity(path: Path) -> Identity:

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from heterocc.artifacts.errors import DeviceError, HeteroccError, InternalError
 from heterocc.artifacts.version import __version__
+from heterocc.runtime.serve.arena import Arena
 from heterocc.runtime.serve.errors import DeadlineError, ServiceEndingError
 from heterocc.runtime.serve.inference import Output, Request, Work, check_request, run_together, share_of
 from heterocc.runtime.serve.memory import Holding, Memory
@@ -67,8 +68,9 @@ class Service:
     def __init__(self, options: ServeOptions, workers: int) -> None:
         self.options = options
         self.workers = Workers(workers, run_together)
-        self.models = Models(Repository(options.models), self._open, options.queue, options.batch)
         self.memory = Memory(options.memory, for_expected=options.memory // 2)
+        self.arena = Arena(self.memory)
+        self.models = Models(Repository(options.models), self._open, self.arena, options.queue, options.batch)
         self.metrics = Metrics(self.models, self.memory)
         self._observers: list[RequestTrace | RequestSpans] = []
         if options.trace is not None:
@@ -91,6 +93,7 @@ class Service:
         """Load all models. Raises ServiceError and the errors of `heterocc.runtime.load`."""
         await self.models.load_all()
         self.memory.begin()
+        self.arena.begin()
         self.loaded = True
 
     async def end(self) -> None:
@@ -318,6 +321,6 @@ def _status(served: Served) -> dict[str, Any]:
         "waiting": served.line.waiting,
         "running": served.line.running,
         "batch": 1 if served.line.batching is None else served.line.batching.limit,
-        "bytes": session.allocated_bytes,
+        "bytes": served.nbytes,
         **served.recent.to_json(),
     }
