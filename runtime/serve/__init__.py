@@ -7,8 +7,8 @@ and unloads bundles, and `workers.py` has a queue for each model and the threads
 `batches.py` allows it and `batch_check.py` found the model's rows independent. `ray.py` is the same as replicas of Ray
 Serve.
 
-`memory.py` bounds the bytes of all requests, `arena.py` tells what models keep in ONNX Runtime. Requests are cut before
-they are parsed: `protocols/rest_bodies.py` and `rpc_bodies.py` parse the small head, and
+`memory.py` bounds the bytes of all requests, `telemetry/arena.py` tells what models keep in ONNX Runtime. Requests are
+cut before they are parsed: `protocols/rest_bodies.py` and `rpc_bodies.py` parse the small head, and
 `runtime/native/request_data.py` reads the data into arrays when a worker runs the request (decision 69).
 """
 

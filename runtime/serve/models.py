@@ -14,11 +14,11 @@ from weakref import WeakValueDictionary
 
 from heterocc.artifacts.errors import HeteroccError
 from heterocc.runtime.feeds import nearest
-from heterocc.runtime.serve.arena import Arena
 from heterocc.runtime.serve.batch_check import batching_of, check_rows
 from heterocc.runtime.serve.errors import ModelNotServedError, ServiceError
 from heterocc.runtime.serve.names import shown
 from heterocc.runtime.serve.repository import Repository, latest, version_order
+from heterocc.runtime.serve.telemetry.arena import Arena
 from heterocc.runtime.serve.telemetry.recent import Recent
 from heterocc.runtime.serve.telemetry.statistics import Statistics
 from heterocc.runtime.serve.tensors import datatype_of

@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 
 from heterocc.artifacts.errors import DeviceError, HeteroccError, InternalError
 from heterocc.artifacts.version import __version__
-from heterocc.runtime.serve.arena import Arena
 from heterocc.runtime.serve.errors import DeadlineError, ServiceEndingError
 from heterocc.runtime.serve.inference import Output, Request, Work, check_request, run_together, share_of
 from heterocc.runtime.serve.memory import Holding, Memory
@@ -22,6 +21,7 @@ from heterocc.runtime.serve.models import Models, Served, Tensor
 from heterocc.runtime.serve.names import shown
 from heterocc.runtime.serve.options import ServeOptions
 from heterocc.runtime.serve.repository import Repository
+from heterocc.runtime.serve.telemetry.arena import Arena
 from heterocc.runtime.serve.telemetry.spans import RequestSpans
 from heterocc.runtime.serve.telemetry.statistics import Statistics, Timing
 from heterocc.runtime.serve.telemetry.traces import RequestTrace, steps_of

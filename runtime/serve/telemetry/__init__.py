@@ -1,1 +1,3 @@
-"""What a service tells of its requests: logs, statistics for clients, traces, spans, and the last minute."""
+"""What a service tells of its requests: logs, statistics for clients, traces, spans, the last minute, and
+what models keep in ONNX Runtime's arena.
+"""

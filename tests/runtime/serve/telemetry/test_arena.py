@@ -7,16 +7,16 @@ import sys
 
 import pytest
 
-from heterocc.runtime.serve import arena as arena_module
-from heterocc.runtime.serve.arena import Arena
 from heterocc.runtime.serve.memory import Memory
+from heterocc.runtime.serve.telemetry import arena as arena_module
+from heterocc.runtime.serve.telemetry.arena import Arena
 
 MEASURED = """
 import numpy as np
 import onnx.parser
 
 from heterocc.runtime.execute.ort_session import arena_bytes, bound_memory, open_session, session_options
-from heterocc.runtime.serve.arena import Arena
+from heterocc.runtime.serve.telemetry.arena import Arena
 from heterocc.runtime.serve.memory import Memory, resident
 
 TEXT = '<ir_version: 8, opset_import: ["" : 17]> net (float[1] x, int64[1] n) => (float[] y) {' \\
