@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from heterocc.artifacts.dtypes import CARRIED, NARROW, is_narrow
+from heterocc.artifacts.dtypes import CARRIED, NARROW, NUMPY, is_narrow
 from heterocc.artifacts.errors import DriverMissingError
 from heterocc.artifacts.packed import PackedArray
 from heterocc.runtime.execute.ort_session import onnxruntime_package
@@ -30,6 +30,20 @@ def narrow_dtype(name: str) -> np.dtype[Any]:
         ) from error
     found: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
     return found
+
+
+def carried_as_is(name: str) -> tuple[np.dtype[Any], np.dtype[Any]] | None:
+    """The dtypes that arrays and compiled code have for a value whose bytes are the same in both; None for others.
+
+    Others are texts, numbers of four bits, whose upper bits may be any, and those of ml_dtypes if it is not installed.
+    """
+    if name not in CARRIED:
+        own = NUMPY.get(name)
+        return None if own is None else (own, own)
+    try:
+        return None if name in _FOUR_BITS else (narrow_dtype(name), CARRIED[name])
+    except DriverMissingError:
+        return None
 
 
 def dtype_of(text: str) -> str | None:

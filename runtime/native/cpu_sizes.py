@@ -19,10 +19,14 @@ _RELATIONS = {"equal": 7, "at_least": 8, "multiple": 9, "broadcast": 10}
 
 
 class SizedValue(NamedTuple):
-    """An input or output of a run, under its name for callers, with numpy's name of its dtype."""
+    """An input or output of a run, under its name for callers.
+
+    `dtype` is that of callers' arrays, `carried` the one of as many bytes with which code has it.
+    """
 
     name: str
-    dtype: str
+    dtype: np.dtype[Any]
+    carried: np.dtype[Any]
 
 
 class DimensionSizes(NamedTuple):
@@ -156,8 +160,8 @@ class _Output(ctypes.Structure):
 
 
 def _type(value: SizedValue) -> tuple[str, np.dtype[Any], _DataType]:
-    found = tvm_ffi.dtype(value.dtype)
-    return value.name, np.dtype(value.dtype), _DataType(found.type_code, found.bits, found.lanes)
+    found = tvm_ffi.dtype(value.carried.name)
+    return value.name, value.dtype, _DataType(found.type_code, found.bits, found.lanes)
 
 
 @cache

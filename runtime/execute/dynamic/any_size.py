@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from heterocc.artifacts.manifest import ANY_SIZE, Partition, Range, Variant
 from heterocc.runtime.execute.executable import Executable
+from heterocc.runtime.execute.narrow import carried_as_is
 from heterocc.runtime.native.cpu_runner import Run
 from heterocc.runtime.native.cpu_sizes import DimensionSizes, SizeCondition, SizedInput, SizedValue, new_sized_runner
-from heterocc.runtime.plan.schedule import numpy_dtype
 
 
 def run_of_any_size(
@@ -17,13 +17,14 @@ def run_of_any_size(
     """A function from a feed to new results, for one thread at a time; None if Python code has to make the runs.
 
     `part` is the only partition of the variant, and `inputs` and `outputs` are the model's names of the variant's. Code
-    must take exactly the inputs, of dtypes that numpy has, and need no VM.
+    must take exactly the inputs, with the bytes that arrays have, and need no VM.
     """
     names = dict(zip(variant.inputs, inputs, strict=True))
     used = (*part.inputs, *variant.outputs)
     if sorted(part.inputs) != sorted(names) or not set(variant.outputs) <= set(part.outputs):
         return None
-    if any(numpy_dtype(variant.values[value].dtype) is None or variant.values[value].shape is None for value in used):
+    dtypes = {value: pair for value in used if (pair := carried_as_is(variant.values[value].dtype)) is not None}
+    if len(dtypes) < len(set(used)) or any(variant.values[value].shape is None for value in used):
         return None
     found = code.function_without_machine()
     if found is None:
@@ -31,13 +32,11 @@ def run_of_any_size(
     function, lengthened = found
     symbols: dict[str, int] = {}
     given = [
-        SizedInput(
-            SizedValue(names[value], variant.values[value].dtype), _dimensions(variant, value, symbols), part.alignment
-        )
+        SizedInput(SizedValue(names[value], *dtypes[value]), _dimensions(variant, value, symbols), part.alignment)
         for value in part.inputs
     ]
     wanted = [
-        (SizedValue(name, variant.values[value].dtype), part.outputs.index(value))
+        (SizedValue(name, *dtypes[value]), part.outputs.index(value))
         for name, value in zip(outputs, variant.outputs, strict=True)
     ]
     conditions = [SizeCondition(c.left, c.relation, c.right, symbols) for c in variant.conditions]

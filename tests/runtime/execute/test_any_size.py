@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnx.parser
 import pytest
@@ -221,6 +222,20 @@ def test_threads_share_a_session(session: Session) -> None:
     for thread in threads:
         thread.join()
     assert failures == []
+
+
+def test_runs_on_numbers_that_numpy_lacks_are_native(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+    net (bfloat16[n] x) => (bfloat16[n] y) { y = Neg(x) }"""
+    with load(compiled(tmp_path, text)) as session:
+        seen = runs_of(session, monkeypatch)
+        for n in (3, 40):
+            x = np.arange(n).astype(ml_dtypes.bfloat16)
+            found = session.run({"x": x})["y"]
+            assert found.dtype == x.dtype and (found == -x).all()
+        with pytest.raises(FeedError, match="bfloat16"):
+            session.run({"x": x.view(np.uint16)})
+        assert seen == [True, True, False]
 
 
 def test_without_native_runs_results_are_the_same(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:

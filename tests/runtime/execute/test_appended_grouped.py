@@ -183,7 +183,9 @@ def test_heads_that_share_keys_are_rows_of_one_kernel_for_one_token(bundle: Path
             short.add(new)
 
 
-@pytest.mark.parametrize("form", [Form(dtype=HALVES[1]), Form(cache=HALVES[0])], ids=["model", "caches"])
+@pytest.mark.parametrize(
+    "form", [Form(size=32, dtype=HALVES[1]), Form(queries=1, size=64, cache=HALVES[0])], ids=["model", "caches"]
+)
 def test_rows_of_16_bits_are_read_and_written_in_16_bits(tmp_path: Path, form: Form) -> None:
     properties = [] if form.cache is None else [f"CPU.kv_precision={form.cache.name}"]
     model, bundle = tmp_path / "m.onnx", tmp_path / "m.hcb"

@@ -24,10 +24,11 @@ _ONE = tirx.const(1, "int64")
 def write_attention(form: Attention, isa: Isa) -> tirx.PrimFunc | None:
     """The kernel for an instruction set; None if some of its sizes are not known before the run and cannot be used.
 
-    Where several query heads share keys, it has other code for one row: their rows are then rows of one head, for which
-    keys are packed once.
+    It has other code for one row. Where several query heads share keys, their rows are then rows of one head, for which
+    keys are read once.
     """
-    kernel, one = _any_rows(form, isa), _heads_as_rows(form)
+    kernel = _any_rows(form, isa)
+    one = _heads_as_rows(form) or (None if is_number(form.rows) else replace(form, rows=1))
     if kernel is None or one is None:
         return kernel
     together = _any_rows(one, isa)

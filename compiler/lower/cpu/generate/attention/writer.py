@@ -3,7 +3,8 @@
 A task packs the keys of one head into panels, then takes tiles of rows: their scores go to a buffer that stays in the
 cache, where each row becomes its exponentials; the product with the values is divided by their sum as it is stored.
 The scores of all rows are never in memory. If all rows are one tile, as those of one token are, a panel is packed when
-its scores are computed: the cache of the first level holds it, and not the packed keys of a long text.
+its scores are computed: the cache of the first level holds it, and not the packed keys of a long text. For a few rows
+keys are not packed at all.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from tvm.script.ir_builder import tirx as build
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.attention.description import Attention, Operand
 from heterocc.compiler.lower.cpu.generate.isa import Isa
+from heterocc.compiler.lower.cpu.generate.maps.transposes import FEWEST_LANES, sums_of_rows
 from heterocc.compiler.lower.cpu.generate.places import index, overlapping
 from heterocc.compiler.lower.cpu.generate.products.copied_columns import Columns, copy_columns
 from heterocc.compiler.lower.cpu.generate.spans import folded
@@ -38,6 +40,9 @@ FEW_HEADS = 4
 ROWS_OF_FEW_HEADS = 32
 """The smallest number of rows of fewer than FEW_HEADS heads for which two threads each pack the keys."""
 
+FEW_ROWS = 3
+"""The most rows for which keys are read where they are: for more, they are packed in less time than that takes."""
+
 MOST_ROWS = 14
 MOST_ROW_BYTES = 2048
 """The row distance in elements at multiples of which rows compete for the same sets of the cache."""
@@ -56,7 +61,7 @@ class AttentionWriter:
     """
 
     outer: Sequence[tirx.Expr]
-    packed_keys: tirx.Buffer
+    packed_keys: tirx.Buffer | None
     packed_values: tirx.Buffer | None
     scores: tirx.Buffer
 
@@ -73,7 +78,8 @@ class AttentionWriter:
         # Few registers hold tiles of a few rows, into which more than MOST_ROWS are divided better.
         every = is_number(form.rows) and isa.core.few_registers
         tall, wide = choose_tile(form.rows if every else min(typical(form.rows), MOST_ROWS), count, isa)
-        self.row_runs, self.key_runs = runs(form.rows, tall, short=False), vector_runs(count, wide)
+        self.row_runs = runs(form.rows, tall, short=False)
+        self.key_runs = vector_runs(count, 1 if self.reads_keys else wide)
         wide = max(1, (isa.registers - 1) // (tall + 1))
         self.column_runs = runs(-(-form.columns // self.for_columns.lanes), wide)
         # Rows of scores at a distance of a power of two would compete for sets of the cache.
@@ -89,7 +95,7 @@ class AttentionWriter:
         parts = smaller(emit.shares(form.work, heads, tiles), most)
         with emit.shared_loop(heads * parts, form.work) as task:
             *self.outer, part = emit.unpacked(task, (*form.outer, parts))
-            self.packed_keys = self._keys()
+            self.packed_keys = None if self.reads_keys else self._keys()
             self.packed_values = self._values() if self.copies_values() else None
             self.scores = emit.scratch(self.row_runs[0].size * self.pitch)
             with emit.share_loop(part, parts, tiles) as tile:
@@ -109,6 +115,15 @@ class AttentionWriter:
         """The start of a vector; one that would exceed the end overlaps the previous one."""
         start = overlapping(vector * index(lanes), length, lanes)
         return start if is_number(length) else emit.bound(start)
+
+    @property
+    def reads_keys(self) -> bool:
+        """Whether each row is multiplied by the keys where they are, by a vector of terms of each at a time."""
+        form, lanes = self.form, self.for_keys.lanes
+        if not is_number(form.rows) or form.rows > FEW_ROWS or not is_number(form.terms):
+            return False
+        in_a_row = all(is_number(o.column) and o.column == 1 for o in (form.q, form.k))
+        return in_a_row and lanes >= FEWEST_LANES and form.terms % lanes == 0 and assumed(at_least(form.keys, lanes))
 
     @property
     def one_tile(self) -> bool:
@@ -181,17 +196,8 @@ class AttentionWriter:
     def _write_scores(self, first: tirx.Expr, rows: int, vector: tirx.Expr, vectors: int, top: tirx.Buffer) -> None:
         """The scores of rows with a panel of keys, and the largest so far in each lane."""
         form, lanes = self.form, self.for_keys.lanes
-        if self.one_tile:
-            self._pack_panel(vector, vectors, self.packed_keys)
-        panel, q, base = self._place_of(vector), self.arguments[0], self.base(form.q)
-
-        def loaded(column: int, term: tirx.Expr) -> tirx.Expr:
-            return emit.vector(self.packed_keys, panel + term * index(vectors * lanes) + index(column * lanes), lanes)
-
-        def query(row: tirx.Expr, term: tirx.Expr) -> tirx.Expr:
-            return q[base + (first + row) * index(form.q.row) + term * index(form.q.column)]
-
-        sums = emit.product_tile(rows, vectors, form.terms, self.for_keys, query, loaded)
+        keys = self.packed_keys
+        sums = [self._sums_of_terms(rows, vector)] if keys is None else self._sums(first, rows, vector, vectors, keys)
         for column, total in enumerate(sums):
             start = self.start(vector + index(column), lanes, form.keys)
             with emit.loop(rows, "unroll") as row:
@@ -203,6 +209,40 @@ class AttentionWriter:
                     build.buffer_store(self.scores, total[place + lane], [row * index(self.pitch) + start + lane])
                 with emit.loop(min(lanes, form.keys), "vectorized") as lane:
                     build.buffer_store(top, tirx.max(top[place + lane], total[place + lane]), [place + lane])
+
+    def _sums(
+        self, first: tirx.Expr, rows: int, vector: tirx.Expr, vectors: int, keys: tirx.Buffer
+    ) -> Sequence[tirx.Buffer]:
+        """The products of rows and a panel of keys."""
+        form, lanes = self.form, self.for_keys.lanes
+        if self.one_tile:
+            self._pack_panel(vector, vectors, keys)
+        panel, q, base = self._place_of(vector), self.arguments[0], self.base(form.q)
+
+        def loaded(column: int, term: tirx.Expr) -> tirx.Expr:
+            return emit.vector(keys, panel + term * index(vectors * lanes) + index(column * lanes), lanes)
+
+        def query(row: tirx.Expr, term: tirx.Expr) -> tirx.Expr:
+            return q[base + (first + row) * index(form.q.row) + term * index(form.q.column)]
+
+        return emit.product_tile(rows, vectors, form.terms, self.for_keys, query, loaded)
+
+    def _sums_of_terms(self, rows: int, vector: tirx.Expr) -> tirx.Buffer:
+        """The products of all rows and a vector of keys, which are read where they are."""
+        form, lanes, (q, k, *_) = self.form, self.for_keys.lanes, self.arguments
+        query, keys = emit.bound(self.base(form.q)), self.base(form.k)
+        keys = emit.bound(keys + self.start(vector, lanes, form.keys) * index(form.k.row))
+        total = emit.registers(rows, lanes)
+        with emit.loop(rows) as row:
+            products = [emit.cleared(1, lanes) for _ in range(lanes)]
+            with emit.loop(form.terms // lanes) as block:
+                term = block * index(lanes)
+                one = emit.as_float(emit.vector(q, query + row * index(form.q.row) + term, lanes))
+                for key, product in enumerate(products):
+                    other = emit.as_float(emit.vector(k, keys + index(key) * index(form.k.row) + term, lanes))
+                    emit.put(product, emit.vector(product, index(0), lanes) + one * other, index(0), lanes)
+            emit.put(total, emit.vector(sums_of_rows(products, lanes), index(0), lanes), row * index(lanes), lanes)
+        return total
 
     def _after_steps(self, score: tirx.Expr, row: tirx.Expr, key: tirx.Expr) -> tirx.Expr:
         """The score of a row and a key after all steps."""

@@ -230,15 +230,36 @@ def transposed(rows: Sequence[tirx.Buffer], lanes: int, dtype: str = "float32") 
     """The columns of a square block whose rows are in registers, in registers."""
     distance = 1
     while distance < lanes:
-        low = [j if not j & distance else lanes + j - distance for j in range(lanes)]
-        high = [j + distance if not j & distance else lanes + j for j in range(lanes)]
         fresh = [emit.registers(1, lanes, dtype) for _ in rows]
         for i in range(lanes):
             if i & distance:
                 continue
-            first, second = (emit.vector(rows[k], index(0), lanes) for k in (i, i + distance))
-            emit.put(fresh[i], tirx.Shuffle([first, second], low), index(0), lanes)
-            emit.put(fresh[i + distance], tirx.Shuffle([first, second], high), index(0), lanes)
+            both = _exchanged(rows[i], rows[i + distance], lanes, distance)
+            for number, value in zip((i, i + distance), both, strict=True):
+                emit.put(fresh[number], value, index(0), lanes)
         rows = fresh
         distance *= 2
     return rows
+
+
+def sums_of_rows(rows: Sequence[tirx.Buffer], lanes: int) -> tirx.Buffer:
+    """The sum of each row of a square block in registers, as a lane of one: the block is transposed and its rows added.
+
+    They are added as soon as two are known, which halves the number of registers in each step.
+    """
+    distance = 1
+    while len(rows) > 1:
+        fresh = [emit.registers(1, lanes) for _ in rows[::2]]
+        for total, first, second in zip(fresh, rows[::2], rows[1::2], strict=True):
+            emit.put(total, tirx.Add(*_exchanged(first, second, lanes, distance)), index(0), lanes)
+        rows = fresh
+        distance *= 2
+    return rows[0]
+
+
+def _exchanged(first: tirx.Buffer, second: tirx.Buffer, lanes: int, distance: int) -> list[tirx.Expr]:
+    """Two vectors after the exchange of every second run of `distance` lanes of the first with the run before it."""
+    both = [emit.vector(row, index(0), lanes) for row in (first, second)]
+    low = [j if not j & distance else lanes + j - distance for j in range(lanes)]
+    high = [j + distance if not j & distance else lanes + j for j in range(lanes)]
+    return [tirx.Shuffle(both, places) for places in (low, high)]
