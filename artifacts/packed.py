@@ -112,3 +112,9 @@ class PackedArray(np.lib.mixins.NDArrayOperatorsMixin):
             np.bitwise_and(both, 15, out=low)
             np.right_shift(both, 4, out=high)
         return made.view(self.dtype)
+
+
+def contiguous(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """An array in C order; a packed one, whose elements are in this order, as it is."""
+    # Not ascontiguousarray: that makes one-element vectors of scalars.
+    return array if isinstance(array, PackedArray) else np.asarray(array, order="C")

@@ -15,9 +15,10 @@ import onnx
 
 from heterocc.artifacts.errors import Hint, InputError, InvalidGraphError, MeaningError
 from heterocc.artifacts.foreign import pass_foreign
+from heterocc.artifacts.packed import contiguous
 from heterocc.compiler.checking.compare import Difference, compare
 from heterocc.compiler.checking.judge import Judge, largest_error
-from heterocc.compiler.checking.reference import Reference, Stop, contiguous, run_session, session_of
+from heterocc.compiler.checking.reference import Reference, Stop, run_session, session_of
 from heterocc.compiler.checking.run_memory import bounded_bytes, known_bytes
 from heterocc.compiler.importer.given import GivenModel
 from heterocc.compiler.importer.inputs.texts import longest_text, with_texts

@@ -13,7 +13,7 @@ import onnx
 from heterocc.artifacts.dtypes import NARROW, is_narrow
 from heterocc.artifacts.errors import Hint, InputError, ModelRunError
 from heterocc.artifacts.foreign import pass_foreign
-from heterocc.artifacts.packed import PackedArray
+from heterocc.artifacts.packed import contiguous
 from heterocc.compiler.checking.half_reference import SCALE, round_products, round_values, rounded
 from heterocc.compiler.checking.run_memory import RunLimit
 from heterocc.compiler.files.scratch import scratch_folder
@@ -288,11 +288,3 @@ def _shaken(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     # Masks are often the largest number that there is.
     bounded = np.where(np.isfinite(array), np.clip(shaken, float(kind.min), float(kind.max)), array)
     return np.asarray(bounded, dtype=array.dtype, order="C")
-
-
-def contiguous(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """The array in C order."""
-    if isinstance(array, PackedArray):
-        return array
-    # Not ascontiguousarray: that makes one-element vectors of scalars.
-    return np.asarray(array, order="C")

@@ -15,6 +15,7 @@ import onnx
 from heterocc.artifacts.dtypes import is_narrow
 from heterocc.artifacts.errors import HeteroccError, InputError
 from heterocc.artifacts.foreign import pass_foreign
+from heterocc.artifacts.packed import contiguous
 from heterocc.compiler.importer.draft.draft import Draft, value_of
 from heterocc.compiler.importer.estimates.runs import MOST_WORK, Work
 from heterocc.compiler.importer.inputs.seeded import draw_inputs
@@ -314,7 +315,7 @@ def _runner(
 
     None if the model is too large or ONNX Runtime cannot load it.
     """
-    weights = {name: np.asarray(array, order="C") for name, array in arrays.items()}
+    weights = {name: contiguous(array) for name, array in arrays.items()}
     if sum(array.nbytes for array in weights.values()) > MAX_WEIGHTS:
         return None
     if listed(proto.graph) > MAX_LISTED:

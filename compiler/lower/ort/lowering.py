@@ -10,6 +10,7 @@ import onnx
 from heterocc.artifacts.dtypes import NARROW, STORAGE
 from heterocc.artifacts.errors import LoweringError
 from heterocc.artifacts.foreign import pass_foreign
+from heterocc.artifacts.packed import contiguous
 from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.importer.draft.draft import graphs_of, nodes_of, to_tensor, value_of
 from heterocc.compiler.importer.filled import agreeing_joins, filled_requirements
@@ -145,7 +146,7 @@ def _refusal(proto: onnx.ModelProto, weights: dict[str, np.ndarray], *, optimise
     With `optimise` the session optimises the graph as the runtime will; without, checking is faster.
     """
     options = session_options(threads=1, optimise="all" if optimise else "none")
-    values = [ort_value(np.asarray(a, order="C")) for a in weights.values()]
+    values = [ort_value(contiguous(a)) for a in weights.values()]
     limit_folding(options, sum(a.nbytes for a in weights.values()))
     if values:
         options.add_external_initializers(list(weights), values)

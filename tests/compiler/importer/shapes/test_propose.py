@@ -10,13 +10,16 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
 from onnx import helper
 
 from heterocc.artifacts.errors import DynamicShapeError
+from heterocc.artifacts.packed import PackedArray
 from heterocc.compiler.importer.draft.draft import Draft
 from heterocc.compiler.importer.estimates.runs import MOST_WORK, Work, work_of
 from heterocc.compiler.importer.model import ImportedModel
@@ -47,6 +50,21 @@ def convolutions(count: int, channels: int) -> onnx.ModelProto:
     nodes = [N("Conv", [f"v{n}" if n else "x", "w"], [f"v{n + 1}"], pads=[1, 1, 1, 1]) for n in range(count)]
     weight = np.ones((channels, channels, 3, 3), np.float32)
     return dynamic_model(nodes, {"x": ("float32", (1, channels, "h", "w"))}, [f"v{count}"], {"w": weight})
+
+
+def test_weights_of_four_bits_stay_packed_in_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = dynamic_model(
+        [N("DequantizeLinear", ["w", "scale"], ["wide"]), N("MatMul", ["x", "wide"], ["y"])],
+        {"x": ("float32", ("n", 64))},
+        ["y"],
+        {},
+    )
+    model.opset_import[0].version, model.ir_version = 21, 10
+    packed = PackedArray(np.zeros(64 * 64 // 2, np.uint8), (64, 64), np.dtype(ml_dtypes.int4), is_signed=True)
+    monkeypatch.delattr(PackedArray, "__array__")
+    weights = cast(dict[str, np.ndarray], {"w": packed, "scale": np.array(0.5, np.float32)})
+    found = Proposals(Draft(model, weights)).first(lambda shapes: Work(0, 0))
+    assert found is not None and found["x"][1] == 64
 
 
 def work_at_samples(model: ImportedModel) -> Work:
@@ -170,7 +188,7 @@ def test_models_with_weights_of_4_bits_are_tried() -> None:
     model.graph.initializer.extend([table, scales])
     model.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None))
     model.ir_version = 10
-    model.opset_import[0].version = 21
+    model.opset_import[0].version, model.ir_version = 21, 10
     model.opset_import.append(helper.make_opsetid("com.microsoft", 1))
     assert import_model(model, keep_dims=True).samples["i"] == (1, 128)
 
