@@ -15,21 +15,16 @@ import onnx
 from heterocc.artifacts.dtypes import container
 from heterocc.artifacts.errors import DynamicShapeError, HeteroccError, InputError, InvalidGraphError
 from heterocc.compiler.api.keywords import checked_keywords
+from heterocc.compiler.importer.assembly import assembled, rename
 from heterocc.compiler.importer.caches import narrow_caches
 from heterocc.compiler.importer.compressed import compress_weights
 from heterocc.compiler.importer.draft.draft import (
-    INLINE_BYTES,
     Draft,
     bodies,
     captured_by,
     graphs_of,
-    opsets,
-    reads,
-    to_stub,
-    to_tensor,
     value_table,
 )
-from heterocc.compiler.importer.draft.names import Namer, keep_values, rename_nodes, rename_values
 from heterocc.compiler.importer.estimates.runs import Work, work_of
 from heterocc.compiler.importer.estimates.work import Budget
 from heterocc.compiler.importer.folding.conv_fusion import fuse
@@ -49,7 +44,7 @@ from heterocc.compiler.importer.onnx_tools.representatives import representative
 from heterocc.compiler.importer.operators.classes import name_classes
 from heterocc.compiler.importer.operators.classes import note as classes_note
 from heterocc.compiler.importer.operators.functions import expand_local, expand_standard
-from heterocc.compiler.importer.operators.opset import drop_unused_domains, lower_opset, settle_opset
+from heterocc.compiler.importer.operators.opset import lower_opset, settle_opset
 from heterocc.compiler.importer.operators.renamed import rename_operators
 from heterocc.compiler.importer.reading.read import read_model
 from heterocc.compiler.importer.reading.source import AnyModel, ModelSource, as_source
@@ -74,7 +69,7 @@ from heterocc.compiler.importer.steps import Rewriting, Step
 from heterocc.compiler.importer.symbols.derivation import rule_failure
 from heterocc.compiler.importer.symbols.symbols import Symbols
 from heterocc.compiler.operators.table import of_node
-from heterocc.passes.graph import Graph, Node, Value
+from heterocc.passes.graph import Value
 
 
 @checked_keywords
@@ -244,7 +239,7 @@ _ASSUME = Step("assume-sizes", lambda w: assume_sizes(w.draft, w.values, w.namer
 def _normalised(
     draft: Draft, stem: str, digest: Callable[[], str], where: str, given: GivenModel, *, assume: bool
 ) -> ImportedModel:
-    names, namer = _rename(draft)
+    names, namer = rename(draft)
     expand_local(draft, namer, where)
     settle_opset(draft, where)
     rename_operators(draft, namer)
@@ -320,71 +315,16 @@ def _has_unknown_sizes(draft: Draft, values: Mapping[str, Value]) -> bool:
     return any(container(v.dtype) or (not v.is_opaque and not v.is_static) for v in values.values())
 
 
-def _rename(draft: Draft) -> tuple[dict[str, str], Namer]:
-    """Give all values and nodes names that are unique over the graph and its bodies.
-
-    Returns the names so far of the graph's values by new name, and the namer for values of later steps.
-    """
-    namer = Namer()
-    ends = [i.name for i in (*draft.graph.input, *draft.graph.output)]
-    values = {name: name for name in dict.fromkeys((*ends, *draft.weights))}
-    if not keep_values(draft.graph, values, namer):
-        values = {name: namer.give(name, "v") for name in values}
-        rename_values(draft.graph, values, lambda name: namer.give(name, "v"))
-    nodes = rename_nodes(draft.graph, namer)
-    draft.weights = {values[name]: array for name, array in draft.weights.items()}
-    draft.defaults = {values[name]: array for name, array in draft.defaults.items()}
-    draft.origins = {nodes[name]: original for name, original in draft.origins.items() if name in nodes}
-    draft.affinity = {nodes[name]: device for name, device in draft.affinity.items() if name in nodes}
-    return {new: name for name, new in values.items()}, namer
-
-
 def _finish(draft: Draft, stem: str, digest: Callable[[], str], given: GivenModel, where: str) -> ImportedModel:
     """Build the result of the import, with identifiers for names that ONNX's tools added."""
-    names = {new: given.names[old] for new, old in _rename(draft)[0].items() if old in given.names}
+    names = {new: given.names[old] for new, old in rename(draft)[0].items() if old in given.names}
     results = (o for n in draft.graph.node for o in n.output[:] if o)
     table = value_table(draft.graph, draft.weights) if draft.symbols is None else infer(draft, stem)
     if draft.symbols is None and not all(o in table and table[o].is_static for o in results):
         table = infer(draft, stem)
     require_few_trips(draft.graph, draft.weights, table, draft.origins, where)
     loose = _loose_nodes(draft, table, where, names)
-    graph = draft.graph
-    drop_unused_domains(draft)
-    nodes = []
-    for node in graph.node:
-        op_type = f"{node.domain}::{node.op_type}" if node.domain else node.op_type
-        written = tuple([o for o in node.output[:] if o])
-        origin = draft.origins.get(node.name, ())
-        nodes.append(Node(node.name, op_type, reads(node), written, origin, draft.affinity.get(node.name)))
-    inputs = tuple(i.name for i in graph.input)
-    outputs = tuple(o.name for o in graph.output)
-    used = dict.fromkeys((*inputs, *outputs, *draft.weights))
-    used.update(dict.fromkeys(v for n in nodes for v in (*n.inputs, *n.outputs)))
-    values = {name: table.get(name) or Value(name, "undefined", None) for name in used}
-    for name, array in draft.weights.items():
-        small = array.nbytes <= INLINE_BYTES or array.dtype == object
-        graph.initializer.append(to_tensor(name, array) if small else to_stub(name, array))
-    if loose:
-        open_shapes(draft.model)
-    return ImportedModel(
-        name=stem,
-        source_digest=digest,
-        graph=Graph(stem, tuple(nodes), values, inputs, outputs, frozenset(draft.weights)),
-        proto=draft.model,
-        weights=MappingProxyType(draft.weights),
-        sources=MappingProxyType({name: names[name] for name in (*inputs, *outputs)}),
-        opsets=MappingProxyType(opsets(draft.model)),
-        notes=tuple(draft.notes),
-        loose=loose,
-        symbols=draft.symbols,
-        defaults=MappingProxyType(draft.defaults),
-        held=draft.held,
-        apart=draft.apart,
-        assumes=draft.assumes,
-        ones=draft.ones,
-        modules=MappingProxyType(draft.modules),
-        given=given.renamed(MappingProxyType(names)),
-    )
+    return assembled(draft, stem, digest, given.renamed(MappingProxyType(names)), table, loose)
 
 
 def _unknown_operator(draft: Draft, name: str, where: str) -> InvalidGraphError:

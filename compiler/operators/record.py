@@ -211,9 +211,9 @@ class Operator:
     listed: bool = False
     """Whether ONNX's shape inference lists the elements of its result, if these are integers."""
 
-    unchecked: bool = False
-    """Whether ONNX Runtime reads beside an array, ends the process, or has a result of another shape than `shapes`, if
-    sizes do not fit."""
+    unchecked: Literal["", "memory", "shape"] = ""
+    """What ONNX Runtime does if sizes do not fit, unless it refuses them: it reads beside an array or ends the process
+    (memory), or has a result of another shape than `shapes`."""
     misleading: Callable[[onnx.NodeProto], str] | None = None
     """The integer attribute with which ONNX Runtime reads beside an array, or memory that nobody wrote, unless it is 0:
     then it ignores or refuses it. Empty for none."""

@@ -9,6 +9,7 @@
     packed.py      Packed     the bundle
 
 Each value has all of the one before, and is made whole by one step. `compile.py` is the conductor: it runs the steps,
-each at all requested sizes, and commands that stop early. `timing/` chooses among plans by timing them (decisions 82
-and 92), `explained.py` has the reasons of plans, and `report.py` what a compile reports.
+each at all requested sizes, and commands that stop early. `fallback.py` leaves a model that is refused to ONNX Runtime
+(decision 104). `timing/` chooses among plans by timing them (decisions 82 and 92), `explained.py` has the reasons of
+plans, and `report.py` what a compile reports.
 """

@@ -25,6 +25,7 @@ from heterocc.compiler.options import CompileOptions, Options, named_options, wi
 from heterocc.compiler.pipeline.checked import Checked, check
 from heterocc.compiler.pipeline.expected import Expected, expect
 from heterocc.compiler.pipeline.explained import note_placement, write_report
+from heterocc.compiler.pipeline.fallback import falling_back
 from heterocc.compiler.pipeline.imported import Imported, import_at
 from heterocc.compiler.pipeline.packed import in_order, write_bundle
 from heterocc.compiler.pipeline.placed import CpuVariants, Placed, place, write_graphs
@@ -78,27 +79,27 @@ def compile_model(
     measures = packs or options.stop_after == "lower"
     if isinstance(options.sign, Path):
         options = replace(options, sign=read_signing_key(options.sign))
-    with (
-        reading(files_of(source, options)),
-        VectorsAhead() as vectors,
-        LoweringAhead() as lowering,
-        Draft(target) as draft,
-    ):
+    with reading(files_of(source, options)):
         show = reporter or Reporter()
         source, compression = with_weights(source, options, show)
         source = with_caches(source, options, show)
-        sizes = shape_requests(options)
-        request = Request(
-            source=source,
-            options=options,
-            reporter=show,
-            target=target if packs else None,
-            measures=measures,
-            vectors=vectors if measures else None,
-            lowering=lowering,
-            draft=draft if packs and target.parent.is_dir() else None,
-        )
-        return replace(_compile(request, sizes, draft), weights=compression)
+
+        def attempt(sizes: Sequence[ShapeRequest]) -> CompileReport:
+            with VectorsAhead() as vectors, LoweringAhead() as lowering, Draft(target) as draft:
+                request = Request(
+                    source=source,
+                    options=options,
+                    reporter=show,
+                    target=target if packs else None,
+                    measures=measures,
+                    vectors=vectors if measures else None,
+                    lowering=lowering,
+                    draft=draft if packs and target.parent.is_dir() else None,
+                )
+                return _compile(request, sizes, draft)
+
+        report = falling_back(attempt, shape_requests(options), source, options, show)
+        return replace(report, weights=compression, warnings=tuple(show.warnings))
 
 
 @named_options
@@ -132,7 +133,23 @@ def place_main(
     source: ModelSource, options: CompileOptions, reporter: Reporter, affinity: Path | None = None
 ) -> Placed:
     """Place the nodes of the main variant, as `partition_model` does, and note what is remarkable."""
-    queried = query_once(source, options, reporter, affinity)
+    return falling_back(
+        lambda sizes: _place_main(source, options, reporter, affinity, sizes),
+        shape_requests(options),
+        source,
+        options,
+        reporter,
+    )
+
+
+def _place_main(
+    source: ModelSource,
+    options: CompileOptions,
+    reporter: Reporter,
+    affinity: Path | None,
+    sizes: Sequence[ShapeRequest],
+) -> Placed:
+    queried = _query_once(source, options, reporter, affinity, sizes)
     main = PlacedVariant(queried.specs[0], queried.place(queried.specs[0]))
     placed = queried.then(Placed, placed=(main,))
     note_placement(placed, [main.plan])
@@ -144,7 +161,14 @@ def place_main(
 @collecting_rarely()
 def query_devices(model: AnyModel, options: CompileOptions, reporter: Reporter | None = None) -> QueryResult:
     """Query every listed device about every node."""
-    return query_once(as_source(model), options, reporter or Reporter()).query
+    source, show = as_source(model), reporter or Reporter()
+    return falling_back(
+        lambda sizes: _query_once(source, options, show, None, sizes).query,
+        shape_requests(options),
+        source,
+        options,
+        show,
+    )
 
 
 def query_once(
@@ -159,7 +183,18 @@ def query_once(
 
     Raises ShapeOptionError (HC106) if the options request several sets.
     """
-    sizes = shape_requests(options)
+    return _query_once(source, options, reporter, target, shape_requests(options), calibrated=calibrated)
+
+
+def _query_once(
+    source: ModelSource,
+    options: CompileOptions,
+    reporter: Reporter,
+    target: Path | None,
+    sizes: Sequence[ShapeRequest],
+    *,
+    calibrated: bool = True,
+) -> Queried:
     if len(sizes) > 1:
         raise ShapeOptionError(
             f"{len(sizes)} combinations of shapes are requested, and this command works with one",

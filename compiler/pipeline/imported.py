@@ -137,7 +137,7 @@ def import_at(request: Request, shapes: ShapeRequest) -> Imported:
         if options.check:
             warm_up(devices)
     specs, passed_over = variant_specs(lists, model.graph.nodes, request.affinity)
-    if shapes.is_rest:
+    if shapes.is_rest or shapes.unchanged:
         specs, passed_over = tuple(map(last_resort_of, specs)), ()
     said = (*model.notes, *notes, *untargeted, *unpaired, *passed_over)
     for note in () if shapes.replaces else said:  # those of the variants for the same sizes

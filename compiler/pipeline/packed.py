@@ -15,6 +15,7 @@ from heterocc.compiler.api.progress import timed
 from heterocc.compiler.build.pack import VariantParts, pack, weights_of
 from heterocc.compiler.pipeline.checked import Checked
 from heterocc.compiler.pipeline.explained import recorded
+from heterocc.compiler.pipeline.fallback import AS_GIVEN
 from heterocc.compiler.pipeline.placed import graphs
 from heterocc.compiler.pipeline.repair import BuiltVariant
 from heterocc.passes.explain.record import write_record
@@ -78,6 +79,8 @@ def _parts(checked: Checked, variant: BuiltVariant) -> VariantParts:
     about = [f"for sizes that variant {spec.choice} excludes"] if rest else []
     if shapes.replaces:
         about = ["for runs that replace initializers"]
+    if shapes.unchanged and not shapes.is_rest:
+        about = [f"{AS_GIVEN}: {shapes.unchanged}"]
     reasons = checked.unchecked if checked.vectors is None and checked.request.options.check else ()
     parts = variant.parts(checked.model, [*about, *checked.unseen], reasons)
     return replace(parts, record=write_record(recorded(checked, variant)))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from heterocc.artifacts.errors import UnsupportedOpError
 from heterocc.compiler.api.progress import timed
 from heterocc.compiler.pipeline.imported import Imported
-from heterocc.compiler.pipeline.variants import VariantSpec
+from heterocc.compiler.pipeline.variants import VariantSpec, all_devices
 from heterocc.compiler.placement.machine import build_machine
 from heterocc.compiler.placement.run_passes import Trace, run_pipeline
 from heterocc.compiler.support.cache import open_cache
@@ -69,7 +69,11 @@ def query(imported: Imported) -> Queried:
     """Query every device about every node, and look up what is known of their times."""
     request, reporter, model, devices = imported.request, imported.reporter, imported.model, imported.devices
     with reporter.stage("querying devices", len(model.graph.nodes)) as progress, timed(request.seconds, "query"):
-        found = query_model(model, devices, on_node=progress.step)
+        if imported.shapes.unchanged:  # single nodes cannot be tried, of whose values little is known
+            devices = all_devices(spec.devices for spec in imported.specs)
+            found = QueryResult(model.graph, devices, {device.name: {} for device in devices})
+        else:
+            found = query_model(model, devices, on_node=progress.step)
     for note in found.notes:
         reporter.note(note)
     measured = measured_times(model, devices, found.refusals) if request.calibrated else Measured()

@@ -15,6 +15,7 @@ from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.importer.pipeline import import_model
 from heterocc.compiler.importer.reading.defaults import FEW_NODES
 from heterocc.compiler.importer.reading.source import ModelSource
+from heterocc.compiler.importer.unchanged import import_unchanged
 from heterocc.compiler.options import CompileOptions
 from heterocc.runtime.feeds import nearest
 from heterocc.runtime.files.shape_options import MAX_ELEMENTS
@@ -39,7 +40,8 @@ class ShapeRequest:
     of those that the user asked for, and `is_open` one for all sizes that no other fixes. One that `is_optional` is
     left out, with a note, if it cannot be compiled; `is_rest` marks the one for sizes that are excluded from the code
     of the general one, which ONNX Runtime takes. One that `replaces` is for runs that replace initializers, which
-    ONNX Runtime takes, too.
+    ONNX Runtime takes, too. `unchanged` is the reason, if there is one, for which ONNX Runtime takes the whole model as
+    it was given.
     """
 
     shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
@@ -53,6 +55,7 @@ class ShapeRequest:
     is_optional: bool = False
     is_rest: bool = False
     replaces: bool = False
+    unchanged: str = ""
 
     @property
     def at(self) -> str:
@@ -145,6 +148,8 @@ def shape_requests(options: CompileOptions) -> tuple[ShapeRequest, ...]:
 
 def model_at(source: ModelSource, request: ShapeRequest, lists: Sequence[DeviceRequest]) -> ImportedModel:
     """Import a model for lists of devices, at the sizes of a request. Raises the errors of the import."""
+    if request.unchanged:
+        return import_unchanged(source, shapes=request.shapes, dims=request.dims, replacing=request.replaces)
     model = import_model(
         source,
         shapes=request.shapes,

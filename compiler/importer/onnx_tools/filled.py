@@ -34,6 +34,15 @@ def is_quantised(model: onnx.ModelProto) -> bool:
     return any(of_node(node).dequantises for nodes in _lists(model) for node in nodes)
 
 
+def leaves_unwritten(node: onnx.NodeProto) -> bool:
+    """Whether ONNX Runtime's own kernel leaves results unwritten, and the nodes that the import writes do not.
+
+    RotaryEmbedding leaves the end of a head of odd size.
+    """
+    operator = of_node(node)
+    return operator.expanded and bool(operator.filled)
+
+
 def filled_groups(node: onnx.NodeProto, *, quantised: bool) -> tuple[Group, ...]:
     """What must have elements for ONNX Runtime to compute a node, of the inputs that it has."""
     operator = of_node(node)

@@ -52,12 +52,13 @@ def with_safe_quotients(
         kinds = [kind or inferred for kind, inferred in zip(kinds, found, strict=True)]
     if any(kind is not None for kind in kinds):
         taken, numbered = names_in(model.graph), iter(kinds)
-        for graph in list(graphs_of(model.graph)):
-            _change(graph.node, numbered, taken)
+        own = [(g, [next(numbered) for _ in filter(_divides, g.node)]) for g in graphs_of(model.graph)]
+        for graph, of_graph in reversed(own):  # inner graphs first: nodes are copied with their bodies
+            _change(graph.node, iter(of_graph), taken)
     for function in model.functions:
         names = {name for node in nodes_of(function.node) for name in (*node.input, *node.output)}
         inner = [body.node for node in function.node for of_it in bodies(node) for body in graphs_of(of_it)]
-        for nodes in [*inner, function.node]:
+        for nodes in (*reversed(inner), function.node):
             _change(nodes, iter([""] * len(nodes)), names)
 
 

@@ -21,6 +21,7 @@ from heterocc.compiler.importer.draft.draft import graphs_of
 from heterocc.compiler.importer.draft.names import names_in
 from heterocc.compiler.importer.onnx_tools.added import Added, replace_nodes
 from heterocc.compiler.importer.onnx_tools.filled import needs_checks, with_filled_sizes
+from heterocc.compiler.importer.onnx_tools.needed import needs_sizes, with_needed_sizes
 from heterocc.compiler.importer.onnx_tools.quotients import has_quotients, with_safe_quotients
 from heterocc.compiler.operators.table import named, of_node
 
@@ -230,11 +231,12 @@ def safe_model(model: onnx.ModelProto) -> onnx.ModelProto:
     Values keep their names. Raises the errors of `infer_onnx` if the model does not tell the dtypes of divisions.
     """
     reasons = (needs_checks, has_frames, lacks_caches, has_windowed_caches, has_misleading_attributes, has_quotients)
-    if not any(has(model) for has in (*reasons, tells_shapes_of_wrong)):
+    if not any(has(model) for has in (*reasons, tells_shapes_of_wrong, needs_sizes)):
         return model
     changed = onnx.ModelProto()
     changed.CopyFrom(model)
     with_safe_quotients(changed)
+    with_needed_sizes(changed)
     make_safe(changed)
     return changed
 

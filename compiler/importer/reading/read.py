@@ -37,12 +37,13 @@ MOST_ENDS = 30_000
 
 
 def read_model(
-    source: ModelSource, *, beside_last_resort: bool = True, replacing: bool = False
+    source: ModelSource, *, beside_last_resort: bool = True, replacing: bool = False, checked: bool = True
 ) -> tuple[Draft, Callable[[], str]]:
     """The model as a draft, and a function that waits for the SHA-256 of its file and external data in hex.
 
     `beside_last_resort` says whether a device that runs all nodes is listed. With `replacing` all initializers that a
-    run may replace are inputs.
+    run may replace are inputs. One that is not `checked` may break rules of ONNX: of initializers of one name the last
+    counts, as in ONNX Runtime.
 
     Raises:
         FileMissingError: the file does not exist or cannot be read.
@@ -54,7 +55,7 @@ def read_model(
     parsed = parse_apart(source)
     model = parsed.model
     where = path.name
-    if _is_training(model):
+    if checked and _is_training(model):
         raise InvalidGraphError("the model holds a training step", where=where, hint="export it for inference")
     del model.training_info[:]
     replaceable = model.ir_version >= _REPLACEABLE
@@ -64,13 +65,14 @@ def read_model(
         graph.name = graph.name or path.stem  # the checker requires one, ONNX Runtime does not
     external = ExternalData(path, placed=source.placed, inside=parsed.inside)
     draft = Draft(model, {})
-    _take_constants(draft, external, where)
+    _take_constants(draft, external, where, repeated=not checked)
     if replaceable:
         take_defaults(draft, beside_last_resort=beside_last_resort, replacing=replacing)
     keep(draft.graph.input, lambda i: i.name not in draft.weights)
     _drop_repeated_outputs(draft)
     sort_nodes(draft.graph, where)
-    check(draft, where)
+    if checked:
+        check(draft, where)
     _require_few_ends(draft, where)
     _name_nodes(draft)
     _strip(model)
@@ -109,18 +111,18 @@ def _normalise_domains(model: onnx.ModelProto) -> None:
                 node.domain = ""
 
 
-def _take_constants(draft: Draft, external: ExternalData, where: str) -> None:
+def _take_constants(draft: Draft, external: ExternalData, where: str, *, repeated: bool) -> None:
     """Move the graph's initializers out of the proto, and external tensors in other places into it."""
     graph = draft.graph
     for tensor in graph.initializer:
-        if tensor.name in draft.weights:
+        if tensor.name in draft.weights and not repeated:
             raise InvalidGraphError(f"two initializers are called '{tensor.name}'", where=where)
         draft.weights[tensor.name] = _load(tensor, external, where)
     del graph.initializer[:]
     room = Room()
     for sparse in graph.sparse_initializer:
         name = sparse.values.name
-        if name in draft.weights:
+        if name in draft.weights and not repeated:
             raise InvalidGraphError(f"two initializers are called '{name}'", where=where)
         values, indices = _load(sparse.values, external, where), _load(sparse.indices, external, where)
         draft.weights[name] = dense(sparse, values, indices, where, room)

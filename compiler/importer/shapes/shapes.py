@@ -329,6 +329,12 @@ def _runtime_types(draft: Draft, table: Mapping[str, Value]) -> _RuntimeTypes:
     return _inferred_by_runtime(draft.to_proto())
 
 
+def values_of_runtime(draft: Draft) -> list[Value]:
+    """The tensors that nodes write or the graph returns, as ONNX Runtime infers them; none if it refuses the model."""
+    found = _inferred_by_runtime(draft.to_proto()).items()
+    return [Value(n, dtype_name(_element_type(kind)), None if d is None else tuple(d)) for n, (kind, d) in found]
+
+
 def _is_same(value: Value, kind: str, dims: list[int | None] | None) -> bool:
     return value.dtype == dtype_name(_element_type(kind)) and list(value.shape or ()) == (dims or [])
 

@@ -26,6 +26,21 @@ def requirements_at(
             yield needed
 
 
+def needs_are_stated(node: onnx.NodeProto, values: Mapping[str, Value], symbols: Symbols | None, opset: int) -> bool:
+    """Whether the sizes that a node needs are known, or follow from named dimensions, which conditions state.
+
+    `symbols` is None if no dimension has a name.
+    """
+    symbols = Symbols(()) if symbols is None else symbols
+    shapes = [symbols.shape_of(values.get(name)) for name in node.input if name]
+    if any(shape is None or None in shape for shape in shapes):
+        return False
+    known = frozenset(symbols.names)
+    return all(
+        needed.left.names | needed.right.names <= known for needed in requirements_at(node, values, symbols, opset)
+    )
+
+
 def open_requirements(
     node: onnx.NodeProto, values: Mapping[str, Value], symbols: Symbols, opset: int, empty: Collection[str]
 ) -> Iterator[Requirement]:

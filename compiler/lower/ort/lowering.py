@@ -15,11 +15,13 @@ from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.importer.draft.draft import graphs_of, nodes_of, to_tensor, value_of
 from heterocc.compiler.importer.filled import agreeing_joins, filled_requirements
 from heterocc.compiler.importer.model import ImportedModel
-from heterocc.compiler.importer.onnx_tools.filled import is_quantised
+from heterocc.compiler.importer.onnx_tools.filled import is_quantised, leaves_unwritten
 from heterocc.compiler.importer.onnx_tools.joins import with_counted_parts
+from heterocc.compiler.importer.onnx_tools.needed import with_needed_sizes
 from heterocc.compiler.importer.onnx_tools.propagation import MAX_LISTED, listed
 from heterocc.compiler.importer.onnx_tools.quotients import with_safe_quotients
 from heterocc.compiler.importer.onnx_tools.safe import make_safe
+from heterocc.compiler.importer.symbols.requirements import needs_are_stated
 from heterocc.compiler.lower.backend import Dumps, KernelInfo, LoweredPartition, PartitionJob
 from heterocc.compiler.lower.ort.left_constants import left_constants, with_left_constants
 from heterocc.compiler.lower.ort.own_integers import with_own_integers
@@ -43,9 +45,10 @@ class OrtLowering:
         """The partition as an ONNX model with its larger initializers external. Raises LoweringError (HC203)."""
         border = _border(job.model, (*job.inputs, *job.outputs))
         given = whole_as_given(job) if border is None else None
-        proto, outside = _imported(job) if given is None else _safe(job, *given)
+        made = None if given is None else _safe(job, *given)
+        proto, outside = made or _imported(job)
         reason = border or _refusal(proto, outside, optimise=True)
-        if reason is not None and given is not None:
+        if reason is not None and made is not None:
             proto, outside = _imported(job)
             reason = _refusal(proto, outside, optimise=True)
         if reason is not None:
@@ -74,9 +77,12 @@ class OrtLowering:
 
 
 def _imported(job: PartitionJob) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
-    """The partition as a model that is safe to run, and its constants outside of it."""
+    """The partition as a model that is safe to run, and its constants outside of it. Raises LoweringError."""
     proto = job.model.subgraph(job.nodes, job.inputs, job.outputs)
-    return _safe(job, proto, job.model.weights, job.model.graph.values, None)
+    made = _safe(job, proto, job.model.weights, job.model.graph.values, None)
+    if made is None:
+        raise LoweringError(f"ONNX Runtime may read beyond the arrays of {job.name}, whose sizes no run can check")
+    return made
 
 
 def _safe(
@@ -85,16 +91,19 @@ def _safe(
     weights: Mapping[str, np.ndarray],
     values: Mapping[str, Value],
     names: Mapping[str, str] | None,
-) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
-    """A model without what ends ONNX Runtime's process, and its constants outside of it.
+) -> tuple[onnx.ModelProto, dict[str, np.ndarray]] | None:
+    """A model without what ends ONNX Runtime's process, and its constants outside of it; None if it stays unsafe.
 
     `names` are those of values in the model by those in the partition, if they differ.
     """
     with_safe_quotients(proto, values, weights)
-    checked, joins = _checked(job), _joins(job)
+    checked, joins, stated = _checked(job), _joins(job), _stated(job)
     if names is not None:
         checked = {(op_type, names[value]) for op_type, value in checked if value in names}
         joins = {names[value] for value in joins if value in names}
+        stated = {names[value] for value in stated if value in names}
+    if with_needed_sizes(proto, stated) is not None:
+        return None
     with_counted_parts(proto, joins)
     make_safe(proto, checked)
     copies = with_own_integers(proto)
@@ -118,6 +127,16 @@ def _checked(job: PartitionJob) -> set[tuple[str, str]]:
         (model.protos[name].op_type, value)
         for name in job.nodes
         for value in filled_requirements(model.protos[name], model.graph.values, model.symbols, quantised=quantised)
+    }
+
+
+def _stated(job: PartitionJob) -> set[str]:
+    """The first results of nodes whose sizes are known, or are a condition of the bundle."""
+    model = job.model
+    return {
+        model.protos[name].output[0]
+        for name in job.nodes
+        if needs_are_stated(model.protos[name], model.graph.values, model.symbols, model.opsets.get("", 1))
     }
 
 
@@ -179,7 +198,7 @@ def whole_as_given(job: PartitionJob) -> Given | None:
     if any(value not in names for value in (*job.inputs, *job.outputs)):
         return None
     proto, large = given.with_constants()
-    if listed(proto.graph) > MAX_LISTED or any(map(_is_unchecked, nodes_of(proto.graph.node))):
+    if listed(proto.graph) > MAX_LISTED or any(map(leaves_unwritten, nodes_of(proto.graph.node))):
         return None
     for ends, wanted in ((proto.graph.input, job.inputs), (proto.graph.output, job.outputs)):
         infos = {info.name: info for info in ends}
@@ -193,15 +212,6 @@ def whole_as_given(job: PartitionJob) -> Given | None:
     values = _typed(proto)
     divided = [n.output[0] for g in graphs_of(proto.graph) for n in g.node if of_node(n).symbol == "/"]
     return (proto, large, values, names) if all(name in values for name in divided) else None
-
-
-def _is_unchecked(node: onnx.NodeProto) -> bool:
-    """Whether ONNX Runtime's own kernel leaves results unwritten, and the nodes that the import writes do not.
-
-    RotaryEmbedding leaves the end of a head of odd size.
-    """
-    operator = of_node(node)
-    return operator.expanded and bool(operator.filled)
 
 
 def _typed(proto: onnx.ModelProto) -> dict[str, Value]:

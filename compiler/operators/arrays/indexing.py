@@ -228,7 +228,7 @@ OPERATORS = (
     ),
     Operator(
         "NonMaxSuppression",
-        unchecked=True,
+        unchecked="memory",
         selects=True,
         needs=suppression,
         choice=0,

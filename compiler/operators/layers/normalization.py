@@ -73,7 +73,7 @@ def embedding_shapes(given: Given) -> list[Shape] | None:
 
 
 def _skipping(name: str, **facts: Any) -> Operator:
-    return Operator(name, MICROSOFT, unchecked=True, shapes=skip_shapes, needs=skip, filled=((Part(1),),), **facts)
+    return Operator(name, MICROSOFT, unchecked="memory", shapes=skip_shapes, needs=skip, filled=((Part(1),),), **facts)
 
 
 OPERATORS = (

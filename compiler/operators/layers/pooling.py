@@ -171,7 +171,7 @@ OPERATORS = (
         shapes=_quantised_pool_shapes,
         needs=quantised_pool,
         quantised="rounds",
-        unchecked=True,
+        unchecked="memory",
     ),
     Operator("GlobalAveragePool", needs=whole_pooling, between=True, sums=True, flops=of_each_input),
     Operator("GlobalMaxPool", needs=whole_pooling, between=True, flops=of_each_input),

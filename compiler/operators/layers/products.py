@@ -245,7 +245,7 @@ OPERATORS = (
     ),
     Operator("Einsum", shapes=_einsum_shapes, misjudged=True, needs=einsum, factors=EVERY, flops=_einsum_flops),
     Operator("Det", needs=square, float32_results=RANGE, steep=True),
-    Operator("Inverse", MICROSOFT, needs=square, unchecked=True, steep=True),
+    Operator("Inverse", MICROSOFT, needs=square, unchecked="memory", steep=True),
     Operator(
         "FusedMatMul",
         MICROSOFT,

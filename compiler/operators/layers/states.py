@@ -140,7 +140,7 @@ OPERATORS = (
         needs=linear,
         flops=_linear_flops,
         unread="chunk_size",
-        unchecked=True,
+        unchecked="memory",
         intervals={1: _unit, 4: (-2.0, 0.0), 5: (0.0, 1.0)},
         float32_inputs=STATE,
     ),

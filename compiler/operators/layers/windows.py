@@ -263,7 +263,7 @@ OPERATORS = (
     ),
     Operator(
         "ConvInteger",
-        unchecked=True,
+        unchecked="memory",
         shapes=window_shapes,
         needs=convolved_integers,
         filled=_TAPS,
