@@ -8,7 +8,7 @@ from typing import Any
 import tvm_ffi
 from tvm import sym, tirx
 
-from heterocc.compiler.lower.variables import can_be_empty, factors, may_be_empty, typical_of
+from heterocc.compiler.lower.variables import can_be_empty, may_be_empty, typical_of
 
 TYPICAL = (61, 67, 71, 73, 79, 83, 89, 97)
 """Values of a kernel's variables by which generators choose: primes, so that few sizes are equal by chance."""
@@ -50,7 +50,6 @@ class Assumptions:
         self._enlarge(compound)
         self._values: dict[int, tuple[tirx.Expr, int | None]] = {}
         self._positive = [(dim, self._positive_var()) for dim in compound if is_bounded(dim)]
-        self._factors = [factor for dim in compound for factor in factors(dim) if is_bounded(factor)]
 
     def __bool__(self) -> bool:
         return bool(self._typical)
@@ -82,19 +81,6 @@ class Assumptions:
             return int(expr) >= 1
         return bool(self.analyzer.const_int_bound(self._as_positive(expr)).min_value >= 1)
 
-    def _empties(self, difference: tirx.Expr) -> bool:
-        """Whether an expression can be 0 only where an argument has no elements.
-
-        Generators compare strides with 0 to find what does not depend on a loop. These are products of dimensions and
-        their factors, such as the height and width in a number of pixels: where one is 0, nothing is read or written.
-        """
-        return all(
-            int(f) != 0
-            if isinstance(f, tirx.IntImm)
-            else self.is_positive(f) or any(tvm_ffi.structural_equal(f, known) for known in self._factors)
-            for f in factors(difference)
-        )
-
     def _positive_var(self) -> tirx.Var:
         var = tirx.Var("dim", "int64")
         self.analyzer.update(var, sym.ConstIntBound(1, sym.ConstIntBound.POS_INF))
@@ -124,7 +110,7 @@ class Assumptions:
         """A comparison as a guard; None if it holds for all sizes, or is assumed already."""
         zero = tirx.const(0, "int64")
         condition = rule(self.analyzer.canonical_simplify(left - right), zero)
-        if self.analyzer.can_prove(condition) or (rule is tirx.NE and self._empties(condition.a)):
+        if self.analyzer.can_prove(condition):
             return None
         difference = self.analyzer.canonical_simplify(self._as_positive(left) - self._as_positive(right))
         known = self.analyzer.can_prove(rule(difference, zero)) or self._assumes(condition)

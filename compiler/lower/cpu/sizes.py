@@ -167,8 +167,11 @@ def all_equal(some: Sequence[int], others: Sequence[int]) -> bool:
 
 
 def moves(step: int) -> bool:
-    """Whether a stride is not 0, which is assumed of one that is known only at run time."""
-    return not assumed(equal(step, 0))
+    """Whether a stride is not 0. One that is known only at run time is none, unless it is for the typical sizes.
+
+    It is a product of sizes: where one of these is 0, nothing is read at such a stride.
+    """
+    return typical(step) != 0 or not assumed(equal(step, 0))
 
 
 def filled(lanes: int, *lengths: int) -> int:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import replace
 
-import tvm_ffi
 from tvm import tirx
 
 from heterocc.compiler.lower.cpu.assumptions import Assumptions
@@ -18,9 +17,8 @@ from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.read import read_kernel
 from heterocc.compiler.lower.cpu.loops import in_loops
 from heterocc.compiler.lower.cpu.sizes import assuming, attempt, dims_of
-from heterocc.compiler.lower.kernels.expressions import dtype_of, parts_of
+from heterocc.compiler.lower.kernels.expressions import dtype_of
 from heterocc.compiler.lower.kernels.quotients import truncating
-from heterocc.compiler.lower.variables import factors
 
 
 def sized_kernel(function: tirx.PrimFunc, weights: Collection[int], isa: Isa) -> Done:
@@ -37,8 +35,6 @@ def sized_kernel(function: tirx.PrimFunc, weights: Collection[int], isa: Isa) ->
     code, packings = bound_code(done[0]), done[1]
     if not assumptions.guards:
         return code, packings
-    if all(_holds_of_elements(guard, function) for guard in assumptions.guards):
-        return _unless_empty(code, assumptions.guards), packings
     plain = in_loops(function)
     if not packings:
         with assuming(dims_of(function)):
@@ -49,29 +45,6 @@ def sized_kernel(function: tirx.PrimFunc, weights: Collection[int], isa: Isa) ->
         return plain, ()  # sums of integers have no form for single numbers
     other = _narrower_code(function, weights, isa, packings)
     return (plain, ()) if other is None else (emit.guarded(code, assumptions.guards, other), packings)
-
-
-def _holds_of_elements(guard: tirx.Expr, function: tirx.PrimFunc) -> bool:
-    """Whether a guard holds wherever the only result has elements: it says that sizes of the result are not 0."""
-    if not isinstance(guard, tirx.NE) or not isinstance(guard.b, tirx.IntImm) or int(guard.b) != 0:
-        return False
-    written = parts_of(function.body, tirx.BufferStore)
-    *others, result = function.params
-    if any(store.buffer.same_as(param) for store in written for param in others):
-        return False
-    sizes = [factor for dim in result.shape for factor in factors(dim)]
-    return all(
-        int(factor) != 0
-        if isinstance(factor, tirx.IntImm)
-        else any(tvm_ffi.structural_equal(factor, size) for size in sizes)
-        for factor in factors(guard.a)
-    )
-
-
-def _unless_empty(code: tirx.PrimFunc, guards: Sequence[tirx.Expr]) -> tirx.PrimFunc:
-    """Code that writes nothing where guards do not hold, because the result has no elements there."""
-    nothing = tirx.PrimFunc(list(code.params), tirx.Evaluate(tirx.const(0, "int64")), attrs=code.attrs)
-    return emit.guarded(code, guards, nothing) if guards else code
 
 
 def bound_code(function: tirx.PrimFunc) -> tirx.PrimFunc:
@@ -97,14 +70,11 @@ def _narrower_code(
             done = generate(function, weights, replace(isa, lanes=lanes, tall=tall), [p.key for p in packings])
         fitting = done if done is not None and [p.key for p in done[1]] == [p.key for p in packings] else None
         guards = assumptions.guards
-        if kernel is None and (fitting is None or not all(_holds_of_elements(guard, function) for guard in guards)):
+        if kernel is None and (fitting is None or guards):
             return None
         if fitting is not None:
             code = bound_code(fitting[0])
-            if kernel is None:
-                kernel = _unless_empty(code, guards)
-            else:
-                kernel = emit.guarded(code, guards, kernel) if guards else code
+            kernel = emit.guarded(code, guards, kernel) if kernel is not None and guards else code
     return kernel
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
+import tvm_ffi
 from tvm import tirx
 from tvm.ir import Call, TensorLoad
 from tvm.script.ir_builder import tirx as build
 
 from heterocc.compiler.lower.cpu.generate.emit import Arguments, loop, put, registers, vector
-from heterocc.compiler.lower.cpu.generate.places import Place, at, index, loop_values, offset
+from heterocc.compiler.lower.cpu.generate.places import Linear, Place, at, index, loop_values, offset
 from heterocc.compiler.lower.cpu.generate.read import Fold, Kernel, Nest, Stage
 from heterocc.compiler.lower.cpu.generate.spans import in_vectors
 from heterocc.compiler.lower.kernels.expressions import dtype_of, is_rounding, loads, nodes, substituted
@@ -22,10 +24,34 @@ STORED = ("float32", "float64", "float16", "int8", "uint8", "int32", "uint32", "
 """Types of outputs of which vectors are stored; TVM stores those of booleans bit by bit."""
 
 
+Read: TypeAlias = tuple[TensorLoad, tirx.Buffer]
+"""A load, and a register with what it reads of memory."""
+
+
+def register_of(load: TensorLoad, read: Sequence[Read]) -> tirx.Buffer | None:
+    """The register that has what a load reads, if one has."""
+    return next((register for known, register in read if tvm_ffi.structural_equal(known, load)), None)
+
+
 def can_store(kernel: Kernel | Fold, types: Sequence[str] = STORED) -> bool:
     """Whether `store_tile` supports the kernel's epilogue: it has outputs, all of these types."""
-    given = [b for b in (kernel.sum_, *(s.buffer for s in kernel.after)) if kernel.argument(b) is not None]
+    given = outputs_of(kernel)
     return len(given) >= 1 and all(dtype_of(b) in types for b in given)
+
+
+def outputs_of(kernel: Kernel | Fold) -> list[tirx.Buffer]:
+    """The outputs among the sums and the results of the stages after them."""
+    return [b for b in (kernel.sum_, *(s.buffer for s in kernel.after)) if kernel.argument(b) is not None]
+
+
+def form_of(
+    kernel: Nest, indices: Sequence[tirx.Expr], buffer: tirx.Buffer, iters: Sequence[tirx.Var]
+) -> Linear | None:
+    """The place of an access as a linear form of the kernel's loops: `iters` stand for those over outputs."""
+    every = list(kernel.loops)
+    for number, var in zip(kernel.places, iters, strict=True):
+        every[number] = var
+    return offset(indices, buffer, every)
 
 
 def reads_in_epilogue(kernel: Kernel, buffer: tirx.Buffer) -> bool:
@@ -113,7 +139,10 @@ def _kept_stages(kernel: Nest) -> list[tuple[int, Stage]]:
 
 
 class Element:
-    """One place of a kernel's outputs: `total` is its sum, `kept` are registers for values that several stages read."""
+    """One place of a kernel's outputs: `total` is its sum, `kept` are registers for values that several stages read.
+
+    Registers have what some loads `read` of memory, and get the values of outputs that are among `results`.
+    """
 
     def __init__(
         self,
@@ -123,6 +152,8 @@ class Element:
         kept: dict[int, tirx.Buffer],
         place: Place,
         lane: tirx.Expr,
+        read: Sequence[Read] = (),
+        results: Sequence[tuple[tirx.Buffer, tirx.Buffer]] = (),
     ) -> None:
         self._kernel = kernel
         self._arguments = arguments
@@ -130,6 +161,7 @@ class Element:
         self._kept = kept
         self._place = place
         self._lane = lane
+        self._read, self._results = read, results
         values = loop_values(place, kernel.loops)
         self._values = [values[number][1] for number in kernel.places]
 
@@ -152,8 +184,11 @@ class Element:
         return self._offset(places, buffer, places)
 
     def _give(self, buffer: tirx.Buffer, value: tirx.Expr) -> None:
+        register = next((register for given, register in self._results if given.same_as(buffer)), None)
         where = self.offset_of(buffer)
-        if where is None:
+        if register is not None:
+            build.buffer_store(register, value, [self._lane])
+        elif where is None:
             build.buffer_store(self._arguments.shaped(buffer), value, self._values)
         else:
             build.buffer_store(self._arguments.flat(buffer), value, [where])
@@ -168,6 +203,8 @@ class Element:
 
     def _load(self, load: TensorLoad, iters: Sequence[tirx.Var]) -> tirx.Expr:
         kernel = self._kernel
+        if (register := register_of(load, self._read)) is not None:
+            return register[self._lane]
         if self._total is not None and load.source.same_as(kernel.sum_):
             return self._total
         for number, stage in enumerate(kernel.after):
@@ -187,8 +224,5 @@ class Element:
 
     def _offset(self, indices: Sequence[tirx.Expr], buffer: tirx.Buffer, iters: Sequence[tirx.Var]) -> tirx.Expr | None:
         """The place in memory, if it is linear in the axes: `iters` stand for the loops over the output's places."""
-        every = list(self._kernel.loops)
-        for number, var in zip(self._kernel.places, iters, strict=True):
-            every[number] = var
-        form = offset(indices, buffer, every)
+        form = form_of(self._kernel, indices, buffer, iters)
         return None if form is None else at(form, self._place)

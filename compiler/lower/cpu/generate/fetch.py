@@ -9,6 +9,7 @@ from tvm import tirx
 
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.emit import Step
+from heterocc.compiler.lower.cpu.generate.epilogue import form_of, outputs_of
 from heterocc.compiler.lower.cpu.generate.places import Linear, index, offset
 from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.sizes import is_number, zero_unless
@@ -27,23 +28,16 @@ MOST_TURNS = 2
 def written_forms(kernel: Kernel) -> list[tuple[tirx.Buffer, Linear]]:
     """The outputs, as linear forms of the kernel's loops."""
     places = [kernel.loops[n] for n in kernel.places]
-    given = [b for b in (kernel.sum_, *(s.buffer for s in kernel.after)) if kernel.argument(b) is not None]
-    forms = [(b, offset(places, b, kernel.loops)) for b in given]
+    forms = [(b, offset(places, b, kernel.loops)) for b in outputs_of(kernel)]
     return [(b, form) for b, form in forms if form is not None]
 
 
 def epilogue_reads(kernel: Kernel) -> list[tuple[tirx.Buffer, Linear]]:
     """What the stages after the sum read from arguments, as linear forms of the kernel's loops: a residual, a bias."""
-    reads = []
-    for stage in kernel.after:
-        every = list(kernel.loops)
-        for number, var in zip(kernel.places, stage.iters, strict=True):
-            every[number] = var
-        for load in loads(stage.value):
-            form = offset(load.indices, load.source, every) if kernel.argument(load.source) is not None else None
-            if form is not None:
-                reads.append((load.source, form))
-    return reads
+    every = [(load, stage.iters) for stage in kernel.after for load in loads(stage.value)]
+    given = [(load, iters) for load, iters in every if kernel.argument(load.source) is not None]
+    forms = [(load.source, form_of(kernel, load.indices, load.source, iters)) for load, iters in given]
+    return [(source, form) for source, form in forms if form is not None]
 
 
 def fetching(step: Step, weights: tirx.Buffer, count: int, place: Callable[[Any], tirx.Expr]) -> Step:

@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from collections.abc import Callable
 
-import tvm_ffi
 from tvm import tirx
 from tvm.ir import TensorLoad
 from tvm.script.ir_builder import tirx as build
 
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
-from heterocc.compiler.lower.cpu.generate.epilogue import Element, can_store, copied, is_heavy, kept_stages
+from heterocc.compiler.lower.cpu.generate.epilogue import (
+    Element,
+    can_store,
+    copied,
+    form_of,
+    is_heavy,
+    kept_stages,
+    outputs_of,
+)
 from heterocc.compiler.lower.cpu.generate.places import Axis, Linear, Place, at, index, is_dense, offset
 from heterocc.compiler.lower.cpu.generate.read import Fold, Kernel, Stage
 from heterocc.compiler.lower.kernels.expressions import dtype_of, loads
-
-Read: TypeAlias = tuple[TensorLoad, tirx.Buffer]
-"""A load, and a register with what it reads of memory."""
-
-
-def register_of(load: TensorLoad, read: Sequence[Read]) -> tirx.Buffer | None:
-    """The register that has what a load reads, if one has."""
-    return next((register for known, register in read if tvm_ffi.structural_equal(known, load)), None)
 
 
 def mask(first: tirx.Expr, lanes: int, count: int, *, may_precede: bool = True) -> tirx.Expr:
@@ -74,7 +72,7 @@ def can_mask(kernel: Kernel | Fold, row: Axis) -> bool:
     if not can_store(kernel, ("float32",)):
         return False
     places = [kernel.loops[n] for n in kernel.places]
-    if any(offset(places, b, kernel.loops) is None for b in _outputs(kernel)):
+    if any(offset(places, b, kernel.loops) is None for b in outputs_of(kernel)):
         return False
     for stage in kernel.after:
         for load in loads(stage.value):
@@ -87,10 +85,6 @@ def can_mask(kernel: Kernel | Fold, row: Axis) -> bool:
     return True
 
 
-def _outputs(kernel: Kernel | Fold) -> list[tirx.Buffer]:
-    return [b for b in (kernel.sum_, *(s.buffer for s in kernel.after)) if kernel.argument(b) is not None]
-
-
 def _is_inside(kernel: Kernel | Fold, load: TensorLoad) -> bool:
     """Whether a stage reads a value of the kernel's own, which is in registers."""
     return any(load.source.same_as(b) for b in (kernel.sum_, *(s.buffer for s in kernel.after)))
@@ -98,10 +92,8 @@ def _is_inside(kernel: Kernel | Fold, load: TensorLoad) -> bool:
 
 def _form(kernel: Kernel | Fold, stage: Stage, load: TensorLoad) -> Linear | None:
     """The place of what a stage reads from an argument as a linear form of the kernel's loops."""
-    every = list(kernel.loops)
-    for number, var in zip(kernel.places, stage.iters, strict=True):
-        every[number] = var
-    return offset(load.indices, load.source, every) if kernel.argument(load.source) is not None else None
+    given = kernel.argument(load.source) is not None
+    return form_of(kernel, load.indices, load.source, stage.iters) if given else None
 
 
 def store_masked(
@@ -126,8 +118,8 @@ def store_masked(
         held = copied(sums, rows, lanes)
     with emit.loop(rows, "serial" if heavy else "unroll") as row:
         registers = {number: emit.registers(1, lanes, "float32") for number, _ in kept_stages(kernel)}
-        results = [(buffer, emit.registers(1, lanes)) for buffer in _outputs(kernel)]
-        first = _Result(kernel, arguments, None, registers, place(row, index(0)), index(0))
+        results = [(buffer, emit.registers(1, lanes)) for buffer in outputs_of(kernel)]
+        first = Element(kernel, arguments, None, registers, place(row, index(0)), index(0))
         read = []
         for stage in kernel.after:
             for load in loads(stage.value):
@@ -142,13 +134,15 @@ def store_masked(
                     read.append((load, register))
         with emit.loop(lanes, "vectorized") as lane:
             total = held[row * index(lanes) + lane]
-            _Result(kernel, arguments, total, registers, place(row, lane), lane).store_to(results, read)
+            Element(kernel, arguments, total, registers, place(row, lane), lane, read, results).store()
         for buffer, result in results:
             stored = emit.vector(result, index(0), lanes)
+            where = first.offset_of(buffer)
+            assert where is not None
             if kept is None:
-                emit.put(arguments.flat(buffer), stored, first.place_in(buffer), lanes)
-                continue
-            put_masked(arguments.flat(buffer), stored, first.place_in(buffer), kept)
+                emit.put(arguments.flat(buffer), stored, where, lanes)
+            else:
+                put_masked(arguments.flat(buffer), stored, where, kept)
 
 
 def store_row(
@@ -175,29 +169,3 @@ def store_row(
             return place(start + lane)
 
         store_masked(kernel, arguments, held, (1, lanes), along, at_place, kept)
-
-
-class _Result(Element):
-    """One place of a kernel's outputs: their values go to registers, and what is read along the lanes is in others."""
-
-    _results: Sequence[tuple[tirx.Buffer, tirx.Buffer]]
-    _read: Sequence[Read]
-
-    def store_to(self, results: Sequence[tuple[tirx.Buffer, tirx.Buffer]], read: Sequence[Read]) -> None:
-        """Write each output's value to the register beside it; those beside loads have what these read."""
-        self._results, self._read = results, read
-        self.store()
-
-    def place_in(self, buffer: tirx.Buffer) -> tirx.Expr:
-        """The element's place in the memory of an output."""
-        where = self.offset_of(buffer)
-        assert where is not None
-        return where
-
-    def _give(self, buffer: tirx.Buffer, value: tirx.Expr) -> None:
-        register = next(result for given, result in self._results if given.same_as(buffer))
-        build.buffer_store(register, value, [self._lane])
-
-    def _load(self, load: TensorLoad, iters: Sequence[tirx.Var]) -> tirx.Expr:
-        register = register_of(load, self._read)
-        return super()._load(load, iters) if register is None else register[self._lane]

@@ -330,12 +330,11 @@ class _Writer:
         nest, axis = nest or self.nest, self.shape.axis
         rows = self.rows if size % self.rows == 0 and size // self.rows >= FEWEST_LANES else 1
         lanes = size // rows
-        read = shuffled(nest, arguments, axis, fixed, start, lanes, rows)
-        for part in range(rows):
+        for part, read in enumerate(shuffled(nest, arguments, axis, fixed, start, lanes, rows)):
             kept = {n: emit.registers(1, lanes, dtype_of(s.value)) for n, s in kept_stages(nest)}
             with emit.loop(lanes, "vectorized") as lane:
                 place = [*fixed, (axis, start + index(part * lanes) + lane)]
-                Element(read(part, lane), arguments, None, kept, place, lane).store()
+                Element(nest, arguments, None, kept, place, lane, read).store()
 
     def _walk(
         self,

@@ -9,7 +9,7 @@ whole factor does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import tvm
@@ -18,6 +18,7 @@ from tvm.ir import TensorLoad
 
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
+from heterocc.compiler.lower.cpu.generate.epilogue import Read
 from heterocc.compiler.lower.cpu.generate.places import (
     Axis,
     Place,
@@ -28,7 +29,7 @@ from heterocc.compiler.lower.cpu.generate.places import (
     loop_values,
     offset,
 )
-from heterocc.compiler.lower.cpu.generate.read import Nest, Stage
+from heterocc.compiler.lower.cpu.generate.read import Nest
 from heterocc.compiler.lower.cpu.sizes import is_number
 from heterocc.compiler.lower.kernels.expressions import (
     dtype_of,
@@ -149,11 +150,8 @@ def _spaced(nest: Nest, axis: Axis, place: Place) -> list[_Read]:
 
 def shuffled(
     nest: Nest, arguments: Arguments, axis: Axis, fixed: Place, start: tirx.Expr, lanes: int, rows: int
-) -> Callable[[int, tirx.Expr], Nest]:
-    """Load what the `rows` vectors from `start` of an axis read that has to be shuffled.
-
-    The result is the map for a lane of one of the vectors, by its number, with registers in place of these loads.
-    """
+) -> list[list[Read]]:
+    """What each of the `rows` vectors from `start` of an axis reads that has to be shuffled, in registers."""
     reads: Sequence[_Read] = ()
     if rows > 1:
         known = sym.Analyzer()
@@ -167,25 +165,16 @@ def shuffled(
         ]
     elif lanes >= FEWEST_LANES:
         reads = _spaced(nest, axis, [*fixed, (axis, start)])
-    held: list[tuple[TensorLoad, list[tirx.Buffer]]] = []
+    every: list[list[Read]] = [[] for _ in range(rows)]
     for read in reads:
         flat = arguments.flat(read.load.source)
         vectors = [_put(_every(read.apart, flat, place, lanes), lanes) for place in read.starts]
         if rows > 1:
             whole = [emit.vector(register, index(0), lanes) for register in vectors]
             vectors = [_put(interleaved(whole, lanes, part), lanes) for part in range(rows)]
-        held.append((read.load, vectors))
-
-    def at_lane(part: int, lane: tirx.Expr) -> Nest:
-        def value(load: TensorLoad) -> tirx.Expr:
-            return next((vectors[part][lane] for old, vectors in held if old.same_as(load)), load)
-
-        def changed(stage: Stage) -> Stage:
-            return replace(stage, value=substituted(stage.value, [], value))
-
-        return replace(nest, after=tuple(map(changed, nest.after))) if held else nest
-
-    return at_lane
+        for part, vector in zip(every, vectors, strict=True):
+            part.append((read.load, vector))
+    return every
 
 
 def _put(vector: tirx.Expr, lanes: int) -> tirx.Buffer:

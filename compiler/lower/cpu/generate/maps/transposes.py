@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 from tvm import tirx
@@ -18,7 +18,7 @@ from tvm.ir import TensorLoad
 
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
-from heterocc.compiler.lower.cpu.generate.epilogue import Element, kept_stages
+from heterocc.compiler.lower.cpu.generate.epilogue import Element, Read, kept_stages
 from heterocc.compiler.lower.cpu.generate.places import (
     Axis,
     Linear,
@@ -32,7 +32,7 @@ from heterocc.compiler.lower.cpu.generate.places import (
 )
 from heterocc.compiler.lower.cpu.generate.read import Nest
 from heterocc.compiler.lower.cpu.sizes import filled, is_number, larger, smaller, typical
-from heterocc.compiler.lower.kernels.expressions import dtype_of, is_conditional, loads, nodes, substituted
+from heterocc.compiler.lower.kernels.expressions import dtype_of, is_conditional, loads, nodes
 
 FEWEST_LANES = 4
 MOST_LANES = 16
@@ -47,15 +47,15 @@ MOST_TRANSPOSED = 2
 
 @dataclass(frozen=True, slots=True)
 class Transposed:
-    """A map whose `reads` are contiguous along `across` and whose writes along `along`; `outer` are the other loops.
+    """A map whose `reads`, some loads each, are contiguous along `across`, and whose writes along `along`.
 
-    `conditional` says whether they may be outside an array, and are not used then.
+    `outer` are the other loops. `conditional` says whether reads may be outside an array, and are not used then.
     """
 
     outer: Axis
     across: Axis
     along: Axis
-    reads: tuple[tuple[TensorLoad, Linear], ...]
+    reads: Sequence[tuple[list[TensorLoad], Linear]]
     lanes: int
     conditional: bool
 
@@ -71,17 +71,17 @@ class Transposed:
 def find_transposed(nest: Nest, along: Axis, lanes: int) -> Transposed | None:
     """Read a map whose output is contiguous along the axis `along`; None if it does not transpose an array."""
     every = [
-        (load, offset(load.indices, load.source, nest.loops))
-        for stage in nest.after
-        for load in loads(substituted(stage.value, list(zip(stage.iters, nest.loops, strict=True))))
+        (load, offset(load.indices, load.source, stage.iters)) for stage in nest.after for load in loads(stage.value)
     ]
-    reads: list[tuple[TensorLoad, Linear]] = []
+    reads: list[tuple[list[TensorLoad], Linear]] = []
     for load, form in every:
         if form is None or is_dense(along.step(form)):
             continue
-        if any(load.source.same_as(other.source) and form.is_same(known) for other, known in reads):
-            continue
-        reads.append((load, form))
+        same = (some for some, known in reads if load.source.same_as(some[0].source) and form.is_same(known))
+        if (some := next(same, None)) is not None:
+            some.append(load)
+        else:
+            reads.append(([load], form))
     if not reads or len(reads) > MOST_TRANSPOSED:
         return None
     rest = [n for n, extent in enumerate(nest.extents) if extent > 1 and n not in along.loops]
@@ -94,9 +94,7 @@ def find_transposed(nest: Nest, along: Axis, lanes: int) -> Transposed | None:
         return None
     outer = tuple(n for n in rest if n not in across.loops)
     conditional = any(is_conditional(node) for stage in nest.after for node in nodes(stage.value))
-    return Transposed(
-        Axis(outer, tuple(nest.extents[n] for n in outer)), across, along, tuple(reads), lanes, conditional
-    )
+    return Transposed(Axis(outer, tuple(nest.extents[n] for n in outer)), across, along, reads, lanes, conditional)
 
 
 def _longest(nest: Nest, rest: Sequence[int], last: int, forms: Sequence[Linear]) -> Axis:
@@ -160,22 +158,22 @@ def _write_block(
 
     def turn() -> None:
         blocks = []
-        for load, form in map_.reads:
-            dtype, flat = dtype_of(load), arguments.flat(load.source)
+        for some, form in map_.reads:
+            dtype, flat = dtype_of(some[0]), arguments.flat(some[0].source)
             rows = [emit.registers(1, lanes, dtype) for _ in range(lanes)]
             for i, register in enumerate(rows):
                 emit.put(register, emit.vector(flat, start(form, i), lanes), index(0), lanes)
-            blocks.append((form, load, transposed(rows, lanes, dtype)))
+            blocks.append((some, transposed(rows, lanes, dtype)))
         for i in range(lanes):
-            rows_at = [(form, load, rows[i]) for form, load, rows in blocks]
+            rows_at = [(load, rows[i]) for some, rows in blocks for load in some]
             _store_row(nest, arguments, map_, (place, row + index(i), column), rows_at)
 
     if not map_.conditional:
         turn()
         return
     inside = []
-    for load, form in map_.reads:
-        size = index(math.prod(shape_of(load.source) or ()) - lanes)
+    for some, form in map_.reads:
+        size = index(math.prod(shape_of(some[0].source) or ()) - lanes)
         inside += [limit for i in (0, lanes - 1) for limit in (start(form, i) >= index(0), start(form, i) <= size)]
     emit.either(tirx.all(*inside), turn, partial(_read_rows, nest, arguments, map_, place, row, column, lanes))
 
@@ -199,31 +197,14 @@ def _store_row(
     arguments: Arguments,
     map_: Transposed,
     where: tuple[Place, tirx.Expr, tirx.Expr],
-    blocks: Sequence[tuple[Linear, TensorLoad, tirx.Buffer]] = (),
+    read: Sequence[Read] = (),
 ) -> None:
-    """Store a vector of a row of the output, of which `blocks` are the transposed loads that are in registers."""
+    """Store a vector of a row of the output, of which registers have what transposed loads `read`."""
     place, row, column = where
     kept = {n: emit.registers(1, map_.lanes, dtype_of(s.value)) for n, s in kept_stages(nest)}
     with emit.loop(map_.lanes, "vectorized") as lane:
-        here = _with_registers(nest, [(form, load, register[lane]) for form, load, register in blocks])
         at_lane = [*place, (map_.along, column + lane), (map_.across, row)]
-        Element(here, arguments, None, kept, at_lane, lane).store()
-
-
-def _with_registers(nest: Nest, values: Sequence[tuple[Linear, TensorLoad, tirx.Expr]]) -> Nest:
-    """The map's expression with values in place of transposed loads."""
-    stages = []
-    for stage in nest.after:
-        iters = list(zip(stage.iters, nest.loops, strict=True))
-
-        def value(load: TensorLoad, iters: list[tuple[tirx.Var, tirx.Expr]] = iters) -> tirx.Expr:
-            form = offset([substituted(i, iters) for i in load.indices], load.source, nest.loops)
-            if form is None:
-                return load
-            return next((v for f, known, v in values if known.source.same_as(load.source) and form.is_same(f)), load)
-
-        stages.append(replace(stage, value=substituted(stage.value, [], value)))
-    return replace(nest, after=tuple(stages))
+        Element(nest, arguments, None, kept, at_lane, lane, read).store()
 
 
 def transposed(rows: Sequence[tirx.Buffer], lanes: int, dtype: str = "float32") -> Sequence[tirx.Buffer]:

@@ -10,7 +10,7 @@ from tvm.script.ir_builder import tirx as build
 
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
-from heterocc.compiler.lower.cpu.generate.masked import Read, register_of
+from heterocc.compiler.lower.cpu.generate.epilogue import Read, register_of
 from heterocc.compiler.lower.cpu.generate.places import Axis, Place, index, offset
 from heterocc.compiler.lower.cpu.generate.rows.passes import Pass, is_row
 from heterocc.compiler.lower.cpu.generate.rows.stages import Rows

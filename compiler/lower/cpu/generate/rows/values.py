@@ -14,7 +14,8 @@ from tvm.script.ir_builder import tirx as build
 
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
-from heterocc.compiler.lower.cpu.generate.masked import Read, mask, masked_vector, put_masked, register_of
+from heterocc.compiler.lower.cpu.generate.epilogue import Read, register_of
+from heterocc.compiler.lower.cpu.generate.masked import mask, masked_vector, put_masked
 from heterocc.compiler.lower.cpu.generate.places import Axis, Place, at, index, offset
 from heterocc.compiler.lower.cpu.generate.read import Combination, unless_empty
 from heterocc.compiler.lower.cpu.generate.rows.passes import Pass, is_row, plan_passes
