@@ -17,7 +17,7 @@ from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.lower.backend import KernelInfo, PartitionJob
 from heterocc.compiler.lower.cpu.programs.bytecode import Bytecode
 from heterocc.compiler.lower.cpu.programs.split import program_of
-from heterocc.compiler.lower.cpu.programs.steps import Again, Code, Program, Store, walk
+from heterocc.compiler.lower.cpu.programs.steps import Code, Program, Store, walk
 from heterocc.compiler.lower.pipeline import KernelModule, destination_passing
 from heterocc.compiler.lower.straight import bindings_of, is_kernel_call, outputs_of, with_kernel, write_main
 
@@ -89,8 +89,7 @@ def build_program(
     ]
     stores: dict[str, tirx.PrimFunc] = {}
     places: dict[int, str] = {}
-    loops = [step for step in walk(program.steps) if isinstance(step, Again)]
-    for index, store in enumerate(store for loop in loops for store in loop.stores):
+    for index, store in enumerate(step for step in walk(program.steps) if isinstance(step, Store)):
         places[id(store)] = symbol = _free(f"store_{index}", taken)
         stores[symbol] = _store(program.model, store).with_attr("global_symbol", symbol)
     names = {id(code): part.name for code, part in zip(codes_of, parts, strict=True)}

@@ -11,7 +11,18 @@ from dataclasses import dataclass, field
 from tvm import runtime
 from tvm.relax.exec_builder import ExecBuilder
 
-from heterocc.compiler.lower.cpu.programs.steps import Again, Choose, Code, Invoke, Measure, Program, Step, Take, Text
+from heterocc.compiler.lower.cpu.programs.steps import (
+    Again,
+    Choose,
+    Code,
+    Copy,
+    Invoke,
+    Measure,
+    Program,
+    Step,
+    Store,
+    Text,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,11 +113,13 @@ class Bytecode:
                     self._call("vm.builtin.tensor_to_shape", [self._register(step.value)], self._register(step))
                 case Invoke():
                     self._invoke(step)
-                case Take():
-                    for result, value in step.ends:
-                        self._copy(self._register(value), self._register(result))
+                case Copy():
+                    self._copies(step)
                 case Choose():
                     self._choose(step)
+                case Store():
+                    places = [self._register(v) for v in (step.row, step.index, step.target)]
+                    self._call(self.stores[id(step)], places, None)
                 case Again():
                     self._again(step)
 
@@ -143,38 +156,31 @@ class Bytecode:
     def _choose(self, step: Choose) -> None:
         other, end = _Label(), _Label()
         self._test(step.condition, other)
-        for index, (side, label) in enumerate(((step.then, other), (step.otherwise, end))):
-            self._steps(side)
-            for result, *values in step.ends:
-                self._copy(self._register(values[index]), self._register(result))
-            if index == 0:
-                self._jump(end)
-            self.lines.append(label)
+        self._steps(step.then)
+        self._jump(end)
+        self.lines.append(other)
+        self._steps(step.otherwise)
+        self.lines.append(end)
 
     def _again(self, step: Again) -> None:
         top, end = _Label(), _Label()
-        for target, source in step.start:
-            self._copy(self._register(source), self._register(target))
         self.lines.append(top)
         self._test(step.going, end)
         self._steps(step.body)
-        for store in step.stores:
-            places = [self._register(v) for v in (store.row, store.index, store.target)]
-            self._call(self.stores[id(store)], places, None)
-        targets = {target for target, _ in step.moves}
-        fresh = [(target, self._register(source), self._new()) for target, source in step.moves if source in targets]
-        for _, register, between in fresh:  # a state that another one becomes
-            self._copy(register, between)
-        for target, source in step.moves:
-            if source not in targets:
-                self._copy(self._register(source), self._register(target))
-        for target, _, between in fresh:
-            self._copy(between, self._register(target))
-            self._call("vm.builtin.null_value", [], between)
         self._jump(top)
         self.lines.append(end)
-        for result, source in step.results:
-            self._copy(self._register(source), self._register(result))
+
+    def _copies(self, step: Copy) -> None:
+        results = {result for result, _ in step.pairs}
+        moved = [(result, value, self._new()) for result, value in step.pairs if value in results]
+        for _, value, between in moved:  # a state that another one becomes
+            self._copy(self._register(value), between)
+        for result, value in step.pairs:
+            if value not in results:
+                self._copy(self._register(value), self._register(result))
+        for result, _, between in moved:
+            self._copy(between, self._register(result))
+            self._call("vm.builtin.null_value", [], between)
 
 
 def _written(builder: ExecBuilder, value: int | str | tuple[int, ...]) -> int:

@@ -23,7 +23,7 @@ from heterocc.compiler.lower.cpu.programs.functions import (
     fixed_sizes,
 )
 from heterocc.compiler.lower.cpu.programs.program_builder import Builder
-from heterocc.compiler.lower.cpu.programs.steps import Invoke, Step, Take
+from heterocc.compiler.lower.cpu.programs.steps import Copy, Invoke, Step
 from heterocc.compiler.operators.table import of_node
 
 _OTHERS = {"tuple": TUPLE, "nothing": NOTHING}
@@ -58,7 +58,7 @@ class Containers:
         except NotImplementedError as error:
             raise b.refuse(node, str(error)) from error
         if not name:
-            steps.append(Take([(node.output[0], arguments[0] or "")]))
+            steps.append(Copy([(node.output[0], arguments[0] or "")]))
             return
         function = _OTHERS.get(name, OWN + name)
         labelled = function not in (TUPLE, NOTHING, LENGTH, HAS)

@@ -13,7 +13,7 @@ from heterocc.compiler.lower.converters import RESULTS
 from heterocc.compiler.lower.converters.elementwise.narrow import carried_name
 from heterocc.compiler.lower.cpu.programs.functions import CHECK, INSERT, STACK, TUPLE, fixed_sizes
 from heterocc.compiler.lower.cpu.programs.program_builder import Builder, Dims
-from heterocc.compiler.lower.cpu.programs.steps import Again, Invoke, Step, Store, Text
+from heterocc.compiler.lower.cpu.programs.steps import Again, Copy, Invoke, Step, Store, Text
 from heterocc.compiler.operators.table import of_node
 from heterocc.compiler.symbolic.given import Contents
 from heterocc.compiler.symbolic.sizes import Size
@@ -146,7 +146,7 @@ class Loops:
         for rows, whole in (*stored, *joined):
             results.append((f"{rows.outer}.all", whole))
             b.values[f"{rows.outer}.all"] = Value(f"{rows.outer}.all", b.values[whole].dtype, b.values[whole].shape)
-        steps.append(Again(go, start, body, stores, moves, results))
+        steps += [Copy(start), Again(go, [*body, *stores, Copy(moves)]), Copy(results)]
         self._finish(repeat, results, [*stored, *joined], node)
         for rows in listed:
             self._stack(rows, node, steps)

@@ -29,11 +29,11 @@ from heterocc.compiler.lower.cpu.programs.repeats import Loops
 from heterocc.compiler.lower.cpu.programs.steps import (
     Choose,
     Code,
+    Copy,
     Invoke,
     Measure,
     Program,
     Step,
-    Take,
     drop_idle,
     other_reads,
     set_values,
@@ -194,12 +194,17 @@ class _Splitter(Builder):
         """Add the branch that every run takes; one that is only needed ends a run that would take the other."""
         if side != self.symbols.branches.decided.get(node.name):
             self.require(TAKEN, [self.held(node.input[0])], node.name, steps, {WANTED: int(side == SIDES[0])})
+        self._ends(node, side, steps)
+
+    def _ends(self, node: onnx.NodeProto, side: str, steps: list[Step]) -> list[tuple[str, str]]:
+        """Add the steps of a branch; returns the node's results, each with its value."""
         body = body_of(node, side)
         self.enter(body)
         self.sequence(body.node, steps)
         ends = [(result, self.held(o.name)) for result, o in zip(node.output, body.output, strict=False) if result]
         self.close(steps)
-        steps.append(Take(ends))
+        steps.append(Copy(ends))
+        return ends
 
     def _choose(self, node: onnx.NodeProto, steps: list[Step]) -> None:
         side = self.symbols.branches.only(node.name)
@@ -208,29 +213,21 @@ class _Splitter(Builder):
             return
         condition = self.held(node.input[0])
         self.close(steps)
-        sides: list[tuple[list[Step], list[str]]] = []
-        for name in SIDES:
-            body = body_of(node, name)
-            inside: list[Step] = []
-            self.enter(body)
-            self.sequence(body.node, inside)
-            ends = [self.held(o.name) for o in body.output]
-            self.close(inside)
-            sides.append((inside, ends))
-        results = [
-            (result, *values)
-            for result, *values in zip(node.output, *(ends for _, ends in sides), strict=False)
-            if result
-        ]
-        for result, *values in results:
-            for value in values:
-                if value in self.symbols.elements and result in self.symbols.elements:
-                    continue
-                if value not in self.values or self.values[value].dtype != self.values[result].dtype:
-                    raise self.refuse(node, f"its branches return different types for '{result}'")
-                if len(self.values[value].shape or ()) != len(self.values[result].shape or ()):
-                    raise self.refuse(node, f"its branches return different ranks for '{result}'")
-        steps.append(Choose(condition, sides[0][0], sides[1][0], [(r, a, b) for r, a, b in results]))
+        then, otherwise = (self._branch(node, name) for name in SIDES)
+        steps.append(Choose(condition, then, otherwise))
+
+    def _branch(self, node: onnx.NodeProto, side: str) -> list[Step]:
+        """The steps of a branch, which end in the node's results."""
+        steps: list[Step] = []
+        ends = self._ends(node, side, steps)
+        for result, value in ends:
+            if value in self.symbols.elements and result in self.symbols.elements:
+                continue
+            if value not in self.values or self.values[value].dtype != self.values[result].dtype:
+                raise self.refuse(node, f"its branches return different types for '{result}'")
+            if len(self.values[value].shape or ()) != len(self.values[result].shape or ()):
+                raise self.refuse(node, f"its branches return different ranks for '{result}'")
+        return steps
 
     # ---- the model of all straight code, and what its parts read and write ------------------------------------------
 

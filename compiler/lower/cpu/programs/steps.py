@@ -63,23 +63,22 @@ class Invoke:
 
 
 @dataclass(frozen=True, slots=True)
-class Take:
-    """Values become other ones; `ends` has each result with its value."""
+class Copy:
+    """Values become other ones, all at once; `pairs` has each result with its value."""
 
-    ends: list[tuple[str, str]]
+    pairs: list[tuple[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
 class Choose:
-    """Run `then` or `otherwise`; `ends` has each result with the values that it gets from them."""
+    """Run `then` or `otherwise`, which set the same values."""
 
     condition: str
     then: list[Step]
     otherwise: list[Step]
-    ends: list[tuple[str, str, str]]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Store:
     """Write the value `row` to place `index` of the first axis of the tensor `target`, counted from its end or not."""
 
@@ -91,20 +90,13 @@ class Store:
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """Run `body` as long as `going` is true, or a number other than 0.
-
-    `start` are values that are set before the first trip, each with its source, `moves` those that are set after each.
-    """
+    """Run `body` as long as `going` is true, or a number other than 0."""
 
     going: str
-    start: list[tuple[str, str]]
     body: list[Step]
-    stores: list[Store]
-    moves: list[tuple[str, str]]
-    results: list[tuple[str, str]]
 
 
-Step = Code | Measure | Require | Invoke | Take | Choose | Again
+Step = Code | Measure | Require | Invoke | Copy | Choose | Store | Again
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,15 +151,14 @@ def other_reads(steps: Sequence[Step]) -> Iterator[str]:
                 yield step.value
             case Invoke():
                 yield from step.values
-            case Take():
-                yield from (value for _, value in step.ends)
+            case Copy():
+                yield from (value for _, value in step.pairs)
             case Choose():
                 yield step.condition
-                yield from (value for _, *values in step.ends for value in values)
+            case Store():
+                yield from (step.row, step.index, step.target)
             case Again():
                 yield step.going
-                yield from (source for _, source in (*step.start, *step.moves, *step.results))
-                yield from (value for store in step.stores for value in (store.row, store.index, store.target))
 
 
 def set_values(steps: Sequence[Step]) -> Iterator[str]:
@@ -176,7 +167,5 @@ def set_values(steps: Sequence[Step]) -> Iterator[str]:
         match step:
             case Invoke(result=str(result)):
                 yield result
-            case Take() | Choose():
-                yield from (result for result, *_ in step.ends)
-            case Again():
-                yield from (name for name, _ in (*step.start, *step.results))
+            case Copy():
+                yield from (result for result, _ in step.pairs)
