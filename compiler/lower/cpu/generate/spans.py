@@ -39,21 +39,25 @@ def in_vectors(count: int, lanes: int, move: Move, *, few: bool = False) -> None
 
 
 def share_vectors(count: int, lanes: int, part: emit.Part, move: Move) -> None:
-    """Call `move` for one of several parts, no more than there are vectors, of a count known only at run time.
+    """Call `move` for one of several parts, no more than there are vectors, of a count of numbers.
 
-    Less than a vector is covered by narrower ones or single numbers.
+    Less than a vector of a count that is known only at run time is covered by narrower ones or single numbers.
     """
-    vectors = -(-count // lanes)
+    while is_number(count) and lanes > count:
+        lanes //= 2
 
     def whole() -> None:
-        with emit.share_loop(*part, vectors) as number:
-            move(emit.bound(tirx.min(number * index(lanes), index(count - lanes))), lanes)
+        with emit.share_loop(*part, -(-count // lanes)) as number:
+            start = number * index(lanes)
+            move(emit.bound(tirx.min(start, index(count - lanes))) if exceeds(count, lanes) else start, lanes)
 
-    emit.either(
-        emit.bound(index(count)) >= index(lanes),
-        whole,
-        lambda: _narrowing(count, widths(lanes, few=True)[1:], move),
-    )
+    if is_number(count) and part.parts == 1:
+        _covered(count, lanes, move)
+    elif is_number(count):
+        whole()
+    else:
+        narrow = widths(lanes, few=True)[1:]
+        emit.either(emit.bound(index(count)) >= index(lanes), whole, lambda: _narrowing(count, narrow, move))
 
 
 def _covered(count: int, width: int, move: Move) -> None:

@@ -30,7 +30,7 @@ from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.places import Axis, Linear, index, offset
 from heterocc.compiler.lower.cpu.generate.read import Nest, Stage, is_constant
 from heterocc.compiler.lower.cpu.generate.spans import in_vectors, share_vectors
-from heterocc.compiler.lower.cpu.sizes import all_equal, assume, assumed, at_least, exceeds, is_number, smaller, typical
+from heterocc.compiler.lower.cpu.sizes import all_equal, assume, assumed, at_least, is_number, smaller, typical
 from heterocc.compiler.lower.kernels.expressions import (
     dtype_of,
     is_function,
@@ -51,9 +51,6 @@ FUNCTION = 8
 GATHERED = 4
 TASKS = 16
 """The smallest number of pieces of a long axis, if there are no other loops to divide among threads."""
-
-FEWEST_GATHERED = 4
-"""The fewest lanes of a last vector whose numbers are looked up."""
 
 MOST_PIECES = 8
 """The limit on pieces of an axis, because each has separate code."""
@@ -253,10 +250,7 @@ class _Writer:
             outer = nest.axis([n for n in self.shape.outer.loops if n not in axis.loops])
             self.shape = _Shape(outer, axis, (0, axis.length))
         functions = sum(is_function(n) for s in nest.after for n in outside_loads(s.value))
-        looked_up = self._looked_up()
-        self.work = math.prod(nest.extents) * (1 + FUNCTION * functions + looked_up)
-        self.gathers = looked_up >= GATHERED
-        self.heavy = functions > 0
+        self.work = math.prod(nest.extents) * (1 + FUNCTION * functions + self._looked_up())
 
     def _looked_up(self) -> int:
         """What numbers count that are read at places that are read from memory themselves."""
@@ -280,37 +274,25 @@ class _Writer:
         if transposed is not None:
             write_transposed(self.nest, arguments, transposed, kind)
             return
-        if not is_number(axis.length) and len(cuts) == 2 and self.rows == 1:
+        if len(cuts) == 2 and self.rows == 1:
             self._share(arguments, kind)
             return
-        size, pieces = axis.length, 1
-        if kind == "parallel" and len(cuts) == 2 and self.rows == 1 and typical(outer.length) < TASKS:
-            wanted = -(-TASKS // typical(outer.length))
-            size = min(size, -(-size // (wanted * self.lanes)) * self.lanes)
-            pieces = -(-axis.length // size)
-        with emit.loop(outer.length * pieces, kind) as task:
-            fixed = self.nest.place(emit.split(outer, tirx.floordiv(task, index(pieces)) if pieces > 1 else task))
-            if pieces > 1:
-                piece = tirx.floormod(task, index(pieces))
-                start = piece * index(size)
-                if exceeds(axis.length, size):
-                    start = tirx.min(start, index(axis.length - size))
-                self._walk(arguments, fixed, start, size)
-                return
+        with emit.loop(outer.length, kind) as task:
+            fixed = self.nest.place(emit.split(outer, task))
             nests = self.shape.nests or (self.nest,) * (len(cuts) - 1)
             for (begin, end), nest in zip(pairwise(cuts), nests, strict=True):
                 self._walk(arguments, fixed, index(begin), end - begin, nest)
 
     def _share(self, arguments: Arguments, kind: str) -> None:
-        """An axis of a length that is known only at run time, in pieces of about the same number of vectors."""
+        """An axis in one piece, in parts of about the same number of vectors if there are few outer loops to share."""
         outer, axis = self.shape.outer, self.shape.axis
         vectors = -(-axis.length // self.lanes)
-        pieces = smaller(TASKS, vectors) if kind == "parallel" and typical(outer.length) < TASKS else 1
-        with emit.loop(outer.length * pieces, kind) as task:
-            number, piece = emit.unpacked(task, (outer.length, pieces))
+        parts = smaller(TASKS, vectors) if kind == "parallel" and typical(outer.length) < TASKS else 1
+        with emit.loop(outer.length * parts, kind) as task:
+            number, part = emit.unpacked(task, (outer.length, parts))
             # The number of a plane, not divided by that of channels, is its place in memory.
             fixed = [(outer, number)] if self._is_linear(outer) else self.nest.place(emit.split(outer, number))
-            share_vectors(axis.length, self.lanes, emit.Part(piece, pieces), partial(self._vector, arguments, fixed))
+            share_vectors(axis.length, self.lanes, emit.Part(part, parts), partial(self._vector, arguments, fixed))
 
     def _is_linear(self, axis: Axis) -> bool:
         """Whether all that is read has a constant stride along an axis."""
@@ -342,31 +324,11 @@ class _Writer:
         fixed: list[tuple[Axis, tirx.Expr]],
         start: tirx.Expr,
         size: int,
-        nest: Nest | None = None,
+        nest: Nest,
     ) -> None:
-        """`size` elements of the axis from `start`, in a nest that differs from the map's if given."""
-        if is_number(size) and size == 0:
-            return
-        if not is_number(size):
-            wide = self.rows * self.lanes
-            few = self.rows == 1
-            in_vectors(size, wide, lambda place, n: self._vector(arguments, fixed, start + place, n, nest), few=few)
-            return
+        """`size` elements of the axis from `start`, in a nest that may differ from the map's."""
         lanes = self.rows * self.lanes
-        while lanes > size:
+        while is_number(size) and lanes > max(1, size):
             lanes //= 2
-
-        done = 0
-        if self.heavy and self.rows == 1:
-            wide = emit.TOGETHER * lanes
-            done = size // wide * wide
-            with emit.loop(size // wide) as number:
-                self._vector(arguments, fixed, start + number * index(wide), wide, nest)
-        with emit.loop((size - done) // lanes) as number:
-            self._vector(arguments, fixed, start + index(done) + number * index(lanes), lanes, nest)
-        if exceeds(size, lanes):
-            # Numbers that are looked up are read one by one: an end that fits in half a vector takes half as long.
-            left = size % lanes
-            while self.gathers and is_number(size) and lanes >= 2 * max(FEWEST_GATHERED, left):
-                lanes //= 2
-            self._vector(arguments, fixed, start + index(size - lanes), lanes, nest)
+        vector = partial(self._vector, arguments, fixed)
+        in_vectors(size, lanes, lambda place, n: vector(start + place, n, nest), few=self.rows == 1)
