@@ -97,9 +97,6 @@ class Core:
     filtered_channels: int = 6
     """The least output channels that share transformed inputs: of 3 a Zen 4 took 1.3 times as long."""
 
-    lookup: float = 1.6
-    """The time of looking a byte up in a table."""
-
     filter_inputs: Mapping[int, float]
     filter_outputs: Mapping[int, float]
     """The times of transforming a vector of tiles for Winograd's filtering, with copies and epilogue, by the outputs of

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from tvm import tirx
 
 from heterocc.compiler.lower.cpu.generate import emit
-from heterocc.compiler.lower.cpu.generate.places import index
+from heterocc.compiler.lower.cpu.generate.places import index, overlapping
 from heterocc.compiler.lower.cpu.sizes import exceeds, is_number
 from heterocc.compiler.lower.kernels.expressions import dtype_of
 
@@ -39,25 +39,23 @@ def in_vectors(count: int, lanes: int, move: Move, *, few: bool = False) -> None
 
 
 def share_vectors(count: int, lanes: int, part: emit.Part, move: Move) -> None:
-    """Call `move` for one of several parts, no more than there are vectors, of a count of numbers.
+    """Call `move` for one of several parts of `count` numbers, no more than there are vectors.
 
-    Less than a vector of a count that is known only at run time is covered by narrower ones or single numbers.
+    A count that is known only at run time may be less than `lanes`: narrower vectors or single numbers cover it then.
     """
-    while is_number(count) and lanes > count:
-        lanes //= 2
+    vectors = -(-count // lanes)
+    if is_number(count):
+        size = min(count, -(-vectors // part.parts) * lanes)
+        start = overlapping(part.number * index(size), count, size)
+        _covered(size, lanes, lambda place, n: move(start + place, n))
+        return
 
     def whole() -> None:
-        with emit.share_loop(*part, -(-count // lanes)) as number:
-            start = number * index(lanes)
-            move(emit.bound(tirx.min(start, index(count - lanes))) if exceeds(count, lanes) else start, lanes)
+        with emit.share_loop(*part, vectors) as number:
+            move(emit.bound(tirx.min(number * index(lanes), index(count - lanes))), lanes)
 
-    if is_number(count) and part.parts == 1:
-        _covered(count, lanes, move)
-    elif is_number(count):
-        whole()
-    else:
-        narrow = widths(lanes, few=True)[1:]
-        emit.either(emit.bound(index(count)) >= index(lanes), whole, lambda: _narrowing(count, narrow, move))
+    narrow = widths(lanes, few=True)[1:]
+    emit.either(emit.bound(index(count)) >= index(lanes), whole, lambda: _narrowing(count, narrow, move))
 
 
 def _covered(count: int, width: int, move: Move) -> None:

@@ -250,6 +250,8 @@ class _Writer:
             outer = nest.axis([n for n in self.shape.outer.loops if n not in axis.loops])
             self.shape = _Shape(outer, axis, (0, axis.length))
         functions = sum(is_function(n) for s in nest.after for n in outside_loads(s.value))
+        self.wide = self.lanes * self.rows * (emit.TOGETHER if functions and self.rows == 1 else 1)
+        """The numbers of an axis of fixed length that are computed together."""
         self.work = math.prod(nest.extents) * (1 + FUNCTION * functions + self._looked_up())
 
     def _looked_up(self) -> int:
@@ -265,7 +267,7 @@ class _Writer:
         """Write the kernel's body."""
         outer, axis, cuts = self.shape.outer, self.shape.axis, self.shape.cuts
         kind = "parallel" if typical(self.work) >= PARALLEL_ELEMENTS else "serial"
-        table = find_table(self.nest, self.isa)
+        table = find_table(self.nest)
         if table is not None:
             _Writer(table.byte, self.isa).write(arguments)
             write_table(table, arguments, self.isa.lanes)
@@ -286,13 +288,23 @@ class _Writer:
     def _share(self, arguments: Arguments, kind: str) -> None:
         """An axis in one piece, in parts of about the same number of vectors if there are few outer loops to share."""
         outer, axis = self.shape.outer, self.shape.axis
-        vectors = -(-axis.length // self.lanes)
+        vectors = -(-axis.length // self._lanes(axis.length))
         parts = smaller(TASKS, vectors) if kind == "parallel" and typical(outer.length) < TASKS else 1
+        if is_number(vectors) and is_number(parts):
+            parts = -(-vectors // -(-vectors // parts))  # of equal size
         with emit.loop(outer.length * parts, kind) as task:
             number, part = emit.unpacked(task, (outer.length, parts))
             # The number of a plane, not divided by that of channels, is its place in memory.
             fixed = [(outer, number)] if self._is_linear(outer) else self.nest.place(emit.split(outer, number))
-            share_vectors(axis.length, self.lanes, emit.Part(part, parts), partial(self._vector, arguments, fixed))
+            lanes = self._lanes(axis.length)
+            share_vectors(axis.length, lanes, emit.Part(part, parts), partial(self._vector, arguments, fixed))
+
+    def _lanes(self, size: int) -> int:
+        """The numbers that are written together of `size` on the axis."""
+        lanes = self.wide if is_number(size) else self.rows * self.lanes
+        while is_number(size) and lanes > max(1, size):
+            lanes //= 2
+        return lanes
 
     def _is_linear(self, axis: Axis) -> bool:
         """Whether all that is read has a constant stride along an axis."""
@@ -327,8 +339,5 @@ class _Writer:
         nest: Nest,
     ) -> None:
         """`size` elements of the axis from `start`, in a nest that may differ from the map's."""
-        lanes = self.rows * self.lanes
-        while is_number(size) and lanes > max(1, size):
-            lanes //= 2
         vector = partial(self._vector, arguments, fixed)
-        in_vectors(size, lanes, lambda place, n: vector(start + place, n, nest), few=self.rows == 1)
+        in_vectors(size, self._lanes(size), lambda place, n: vector(start + place, n, nest), few=self.rows == 1)

@@ -15,7 +15,6 @@ from tvm.ir import TensorLoad
 
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
-from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.places import index
 from heterocc.compiler.lower.cpu.generate.read import Nest, Stage
 from heterocc.compiler.lower.cpu.sizes import is_number
@@ -33,14 +32,7 @@ ENTRIES = 256
 LEAST_ELEMENTS = 4096
 """Elements below which making a table costs too large a part of the time."""
 
-FUNCTION = 20
-"""Instructions of a function, such as exp or erf, for a vector."""
-
-PER_CYCLE = 2
-"""Instructions on vectors that start in a cycle."""
-
 _BYTES = ("uint8", "int8")
-_FREE = (tirx.Var, tirx.IntImm, tirx.FloatImm, TensorLoad)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,18 +50,13 @@ class Table:
     count: int
 
 
-def find_table(nest: Nest, isa: Isa) -> Table | None:
-    """The map by a table, if a lookup takes less time than computing a result in vectors.
-
-    None for any other map, and for one of few elements.
-    """
+def find_table(nest: Nest) -> Table | None:
+    """The map by a table; None for any other map, for one of few elements, and for one that calls no function."""
     count = prod(nest.extents)
     *inner, last = nest.after
     if not is_number(count) or count < LEAST_ELEMENTS or dtype_of(last.buffer) not in _BYTES:
         return None
     if any(nest.argument(s.buffer) is not None for s in inner) or nest.argument(last.buffer) is None:
-        return None
-    if sum(map(_instructions, nest.after)) / PER_CYCLE / isa.lanes < isa.core.lookup:
         return None
     whole = replace(nest, before=tuple(inner), after=(last,)).inlined(last.value)
     for part in sorted(_bytes_in(whole, last), key=lambda part: len(list(nodes(part)))):
@@ -77,7 +64,7 @@ def find_table(nest: Nest, isa: Isa) -> Table | None:
         left = replace(last, value=_replaced(whole, part, tirx.BufferLoad(entries, [last.iters[-1]])))
         if _depends(left, entries):
             continue
-        if _instructions(left) / PER_CYCLE / isa.lanes < isa.core.lookup:
+        if not any(map(is_function, outside_loads(left.value))):
             return None
         bytes_ = replace(last, value=part if dtype_of(part) == "uint8" else tirx.Cast("uint8", part))
         byte = replace(nest, before=(), after=(bytes_,))
@@ -106,11 +93,6 @@ def _depends(stage: Stage, entries: tirx.Buffer) -> bool:
         return True
     others = [load for load in loads(stage.value) if not load.source.same_as(entries)]
     return any(uses(i, v) for load in others for i in load.indices for v in stage.iters)
-
-
-def _instructions(stage: Stage) -> int:
-    parts = [part for part in outside_loads(stage.value) if not isinstance(part, _FREE)]
-    return sum(FUNCTION if is_function(part) else 1 for part in parts)
 
 
 def write_table(table: Table, arguments: Arguments, lanes: int) -> None:
