@@ -11,17 +11,19 @@ import math
 from collections.abc import Collection, Mapping
 
 from tvm import relax, tirx
-from tvm.ir import TensorLoad
 
 from heterocc.compiler.lower.backend import KernelInfo
-from heterocc.compiler.lower.cpu.blocks import BlockView, read_blocks
-from heterocc.compiler.lower.cpu.generate.places import Linear, linear, shape_of
+from heterocc.compiler.lower.cpu.blocks import read_blocks
+from heterocc.compiler.lower.cpu.generate.places import shape_of
 from heterocc.compiler.lower.cpu.sizes import assuming, attempt, dims_of
-from heterocc.compiler.lower.kernels.expressions import dtype_of, is_conditional, is_iters
+from heterocc.compiler.lower.kernels.expressions import dtype_of, loads
 from heterocc.compiler.lower.relax.importer import dtype_name, static_shape
 from heterocc.compiler.lower.relax.kernels import Home, KernelModule
 from heterocc.compiler.lower.relax.views import is_view, only_tensor
 from heterocc.compiler.lower.straight import arguments_of, bindings_of, is_kernel_call, is_static, outputs_of, vars_of
+
+CONCATENATED = "T_concat"
+"""How TVM's blocks of a concatenation are called, and ours."""
 
 BYTES = {"float64": 8, "float32": 4, "float16": 2, "int64": 8, "int32": 4, "int8": 1, "uint8": 1}
 """Bytes of an element of each type that is joined."""
@@ -109,50 +111,19 @@ def joined_of_any_size(function: tirx.PrimFunc) -> tuple[int, ...]:
 
 def joined_arguments(function: tirx.PrimFunc) -> tuple[int, ...]:
     """The numbers of the arguments that a kernel only writes one after another in memory; none for other kernels."""
-    if len(function.params) < 3:
+    blocks = read_blocks(function) or ()
+    if len(blocks) != 1 or not str(blocks[0].block.name_hint).startswith(CONCATENATED):
         return ()
-    blocks = read_blocks(function)
-    block = blocks[0] if blocks is not None and len(blocks) == 1 else None
-    if block is None or not is_iters(block.store.indices, block.iters) or "R" in block.kinds:
-        return ()
+    (block,) = blocks
+    parts = [
+        load.source for load in reversed(loads(block.store.value))
+    ]  # conditions choose between the last ones first
+    numbers = [n for part in parts for n, p in enumerate(function.params) if p.same_as(part)]
+    shapes = [shape for part in parts if (shape := shape_of(part)) is not None]
     axis = next((n for n, extent in enumerate(block.extents) if extent > 1), None)
-    loads = _choices(block.store.value, block, axis) if axis is not None else None
-    if axis is None or loads is None:
+    if axis is None or not len(numbers) == len(shapes) == len(parts):
         return ()
-    numbers, end = [], 0
-    for start, load in loads:
-        number = next((n for n, p in enumerate(function.params) if p.same_as(load.source)), None)
-        shape = shape_of(load.source)
-        if number is None or shape is None or start != end or not _is_shifted(load, block, axis, start):
-            return ()
-        if any(n != extent for dim, (n, extent) in enumerate(zip(shape, block.extents, strict=True)) if dim != axis):
-            return ()
-        numbers.append(number)
-        end += shape[axis]
-    whole = end == block.extents[axis] and dtype_of(block.store.buffer) in BYTES
-    return tuple(numbers) if whole else ()
-
-
-def _choices(value: tirx.Expr, block: BlockView, axis: int) -> list[tuple[int, TensorLoad]] | None:
-    """The loads between which conditions on the place along `axis` choose, and from where on each applies."""
-    if isinstance(value, TensorLoad):
-        return [(0, value)]
-    if not is_conditional(value):
-        return None
-    condition, then, otherwise = value.args
-    reached = isinstance(condition, tirx.LE) and isinstance(condition.a, tirx.IntImm)
-    if not reached or not condition.b.same_as(block.iters[axis]) or not isinstance(then, TensorLoad):
-        return None
-    before = _choices(otherwise, block, axis)
-    return None if before is None else [*before, (int(condition.a), then)]
-
-
-def _is_shifted(load: TensorLoad, block: BlockView, axis: int, start: int) -> bool:
-    """Whether a load reads the place of the block, counted from `start` along `axis`."""
-    if len(load.indices) != len(block.iters):
-        return False
-    forms = [linear(i, block.iters) for i in load.indices]
-    ones = [tuple(int(n == dim) for n in range(len(forms))) for dim in range(len(forms))]
-    right = [Linear(-start if dim == axis else 0, one) for dim, one in enumerate(ones)]
-    trivial = [block.extents[dim] == 1 and isinstance(i, tirx.IntImm) for dim, i in enumerate(load.indices)]
-    return all(f == r or t for f, r, t in zip(forms, right, trivial, strict=True))
+    pairs = [(size, block.extents[n]) for shape in shapes for n, size in enumerate(shape) if n != axis]
+    beside = all(size == extent for size, extent in pairs)
+    whole = beside and sum(shape[axis] for shape in shapes) == block.extents[axis]
+    return tuple(numbers) if whole and dtype_of(block.store.buffer) in BYTES else ()

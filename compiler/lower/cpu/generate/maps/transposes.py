@@ -1,9 +1,9 @@
 """Generation of maps with transposed inputs: square blocks are transposed in registers.
 
 A block of as many rows as a vector has lanes is loaded row by row, transposed by log2(lanes) stages of shuffles of two
-vectors, and stored row by row. Blocks follow the output's rows, so that these are written in order. If they leave few
-rows, these are read element by element, more by a block that overlaps another. What is read under a condition, as
-padding is, may lie outside an array: a block that reaches beyond its memory is read element by element, too.
+vectors, and stored row by row. Blocks follow the output's rows, so that these are written in order; a last one overlaps
+another. What is read under a condition, as padding is, may lie outside an array: a block that reaches beyond its memory
+is read element by element.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from tvm import tirx
 from tvm.ir import TensorLoad
@@ -31,15 +30,12 @@ from heterocc.compiler.lower.cpu.generate.places import (
     shape_of,
 )
 from heterocc.compiler.lower.cpu.generate.read import Nest
-from heterocc.compiler.lower.cpu.sizes import filled, is_number, larger, smaller, typical
+from heterocc.compiler.lower.cpu.sizes import filled, larger, smaller, typical
 from heterocc.compiler.lower.kernels.expressions import dtype_of, is_conditional, loads, nodes
 
 FEWEST_LANES = 4
 MOST_LANES = 16
 """The limit on rows of a block: vectors of bytes have more lanes than there are registers."""
-
-MOST_LEFT = 3
-"""The limit on rows of the output that are read element by element: a row takes about a quarter of a block's time."""
 
 MOST_TRANSPOSED = 2
 """The limit on transposed arrays of a map: each needs as many registers as a vector has lanes."""
@@ -58,14 +54,6 @@ class Transposed:
     reads: Sequence[tuple[list[TensorLoad], Linear]]
     lanes: int
     conditional: bool
-
-    @property
-    def left(self) -> int:
-        """The rows of the output that whole blocks leave, if they are so few that they are read element by element."""
-        length = self.across.length
-        if self.conditional or not is_number(length) or length % self.lanes > MOST_LEFT:
-            return 0
-        return length % self.lanes
 
 
 def find_transposed(nest: Nest, along: Axis, lanes: int) -> Transposed | None:
@@ -130,13 +118,7 @@ def write_transposed(nest: Nest, arguments: Arguments, map_: Transposed, kind: s
             row = overlapping(number * index(lanes), map_.across.length, lanes)
             with emit.share_loop(part, parts, blocks) as block:
                 column = overlapping(block * index(lanes), map_.along.length, lanes)
-                turn = partial(_write_block, nest, arguments, map_, place, row, column)
-                if map_.left:
-                    left = index(map_.across.length - map_.left)
-                    read = partial(_read_rows, nest, arguments, map_, place, left, column, map_.left)
-                    emit.either(number < index(bands - 1), turn, read)
-                else:
-                    turn()
+                _write_block(nest, arguments, map_, place, row, column)
 
         if few:
             with emit.loop(bands) as number:
@@ -175,21 +157,12 @@ def _write_block(
     for some, form in map_.reads:
         size = index(math.prod(shape_of(some[0].source) or ()) - lanes)
         inside += [limit for i in (0, lanes - 1) for limit in (start(form, i) >= index(0), start(form, i) <= size)]
-    emit.either(tirx.all(*inside), turn, partial(_read_rows, nest, arguments, map_, place, row, column, lanes))
 
+    def one_by_one() -> None:
+        with emit.loop(lanes) as number:
+            _store_row(nest, arguments, map_, (place, row + number, column))
 
-def _read_rows(
-    nest: Nest,
-    arguments: Arguments,
-    map_: Transposed,
-    place: Place,
-    row: tirx.Expr,
-    column: tirx.Expr,
-    count: int,
-) -> None:
-    """Write vectors of `count` rows of the output, of which every element is read by itself."""
-    with emit.loop(count) as number:
-        _store_row(nest, arguments, map_, (place, row + number, column))
+    emit.either(tirx.all(*inside), turn, one_by_one)
 
 
 def _store_row(
