@@ -39,6 +39,7 @@ DTYPE_BYTES: Mapping[str, int] = MappingProxyType(
 Numbers = npt.NDArray[np.int64]
 
 Dim = int | str | None
+_INT = frozenset((int,))
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,7 @@ class Value:
     @property
     def is_static(self) -> bool:
         """Return whether every dimension is a number."""
-        return self.shape is not None and all(isinstance(d, int) for d in self.shape)
+        return self.shape is not None and _INT.issuperset(map(type, self.shape))
 
     @property
     def numbers(self) -> tuple[int, ...] | None:

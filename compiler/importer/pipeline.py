@@ -60,6 +60,7 @@ from heterocc.compiler.importer.shapes.shapes import (
     dims_text,
     dynamic_inputs,
     infer,
+    known_values,
     name_dimensions,
     set_input_shapes,
     still_dynamic,
@@ -319,8 +320,11 @@ def _finish(draft: Draft, stem: str, digest: Callable[[], str], given: GivenMode
     """Build the result of the import, with identifiers for names that ONNX's tools added."""
     names = {new: given.names[old] for new, old in rename(draft)[0].items() if old in given.names}
     results = (o for n in draft.graph.node for o in n.output[:] if o)
-    table = value_table(draft.graph, draft.weights) if draft.symbols is None else infer(draft, stem)
-    if draft.symbols is None and not all(o in table and table[o].is_static for o in results):
+    table = known_values(draft)
+    if table is None and draft.symbols is None:
+        table = value_table(draft.graph, draft.weights)
+        table = table if all(o in table and table[o].is_static for o in results) else None
+    if table is None:
         table = infer(draft, stem)
     require_few_trips(draft.graph, draft.weights, table, draft.origins, where)
     loose = _loose_nodes(draft, table, where, names)

@@ -10,7 +10,7 @@ from heterocc.compiler.importer.draft.draft import Draft, graphs_of
 from heterocc.compiler.importer.draft.names import Namer
 from heterocc.compiler.importer.folding.simplify import simplify
 from heterocc.compiler.operators.record import Operator
-from heterocc.compiler.operators.table import named
+from heterocc.compiler.operators.table import operators_of
 from heterocc.passes.graph import Value
 
 _MOST_CHANGES = 10_000
@@ -41,7 +41,7 @@ class Rewriting:
         """
         steps = tuple(steps)
         for _ in range(_MOST_CHANGES):
-            used = self._operators()
+            used = operators_of(graphs_of(self.draft.graph))
             step = next((step for step in steps if any(map(step.concerns, used)) and step.run(self)), None)
             if step is None:
                 return
@@ -53,11 +53,6 @@ class Rewriting:
             where=self.where,
             hint="a heterocc bug; please report it with the model",
         )
-
-    def _operators(self) -> list[Operator]:
-        """The operators of the graph and its bodies."""
-        nodes = (node for graph in graphs_of(self.draft.graph) for node in graph.node)
-        return [named(name, domain) for domain, name in {(node.domain, node.op_type) for node in nodes}]
 
 
 def _any(_operator: Operator) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import onnx
@@ -56,8 +56,13 @@ def named(name: str, domain: str = "") -> Operator:
 
 def of_node(node: onnx.NodeProto) -> Operator:
     """The record of a node's operator."""
-    name, domain = node.op_type, node.domain
-    return _TABLE.get((domain, name)) or named(name, domain)
+    return _TABLE.get((node.domain, node.op_type)) or named(node.op_type, node.domain)
+
+
+def operators_of(graphs: Iterable[onnx.GraphProto]) -> list[Operator]:
+    """The records of the operators of graphs, without those of their bodies."""
+    used = {(node.domain, node.op_type) for graph in graphs for node in graph.node}
+    return [named(name, domain) for domain, name in used]
 
 
 def of_type(op_type: str) -> Operator:

@@ -12,8 +12,6 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-import onnx
-
 from heterocc.artifacts.dtypes import container
 from heterocc.artifacts.errors import HeteroccError
 from heterocc.artifacts.foreign import pass_foreign
@@ -78,7 +76,7 @@ class Support:
     remembered: int = 0
 
     def __post_init__(self) -> None:
-        self._protos: Mapping[str, onnx.NodeProto] = {n.name: n for n in self.model.proto.graph.node}
+        self._protos = self.model.protos
         self._opsets = str(sorted(self.model.opsets.items()))
         self._signatures: dict[str, str] = {}
         self._texts: dict[str, str] = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableSequence, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from typing import Any
@@ -60,7 +60,8 @@ class Draft:
     a run may leave out. `apart` are named dimensions that have code of its own for the size 1. `assumes` says that
     sizes were excluded with which ONNX Runtime might run the model, `ones` are named dimensions whose size 1 is one of
     these. `modules` are the paths of the modules of nodes, by the names in the user's model, if its exporter says so.
-    `inferred` is what inference found last, `asked` what the nodes need with these values and symbols.
+    `inferred` is what inference found last, `asked` what the nodes need with these values and symbols, `few` a model of
+    one node of each kind with these values.
     """
 
     model: onnx.ModelProto
@@ -81,6 +82,7 @@ class Draft:
     modules: dict[str, str] = field(default_factory=dict)
     inferred: Inferred | None = None
     asked: tuple[Mapping[str, Value], Symbols, Sequence[Asked]] | None = None
+    few: tuple[Mapping[str, Value], onnx.ModelProto | None] | None = None
 
     def exclude_one(self, *names: str | None) -> None:
         """Note that dimensions are assumed to have other sizes than 1, with which they would be broadcast."""
@@ -96,11 +98,18 @@ class Draft:
         """Version of ONNX's own operators, 1 if the model imports none."""
         return opsets(self.model).get("", 1)
 
-    def drop_constants(self) -> set[str]:
-        """Remove the constants that are not read; returns all values that nodes read or the graph returns."""
-        needed = {o.name for o in self.graph.output}.union(*map(reads, self.graph.node))
+    def drop_unread(self) -> None:
+        """Remove the nodes on which no output depends, and the constants that none of the others reads."""
+        needed = {o.name for o in self.graph.output}
+        unread = False
+        for node in reversed(self.graph.node):
+            if needed.isdisjoint(node.output[:]):
+                unread = True
+            else:
+                needed.update(reads(node))
+        if unread:
+            keep(self.graph.node, lambda n: not needed.isdisjoint(n.output[:]))
         self.weights = {name: array for name, array in self.weights.items() if name in needed}
-        return needed
 
     def to_proto(self) -> onnx.ModelProto:
         """The model for tools of ONNX: small constants inline, large ones as additional graph inputs.
@@ -191,10 +200,13 @@ def to_stub(name: str, array: np.ndarray) -> onnx.TensorProto:
     return tensor
 
 
-def keep(field: MutableSequence[Any], wanted: Callable[[Any], bool]) -> None:
+def keep(field: Any, wanted: Callable[[Any], bool]) -> None:
     """Delete the messages of a repeated field that are not wanted."""
-    for index in reversed([i for i, message in enumerate(field) if not wanted(message)]):
-        del field[index]
+    unwanted = [not wanted(message) for message in field]
+    if any(unwanted):
+        flags = iter(unwanted)
+        field.sort(key=lambda _: next(flags))  # behind the others, from where all are deleted at once
+        del field[len(unwanted) - sum(unwanted) :]
 
 
 def set_nodes(graph: onnx.GraphProto, nodes: Iterable[onnx.NodeProto]) -> None:
@@ -210,7 +222,7 @@ _GRAPH, _GRAPHS = onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS
 def bodies(node: onnx.NodeProto) -> Sequence[onnx.GraphProto]:
     """The graphs in a node's attributes (branches of If, bodies of Loop and Scan)."""
     attributes = node.attribute
-    if not attributes or (not node.domain and node.op_type in _without_bodies()):
+    if not attributes or (not node.domain and node.op_type in without_bodies()):
         return ()  # as most nodes; this is asked for every node in every step of the import
     found: list[onnx.GraphProto] = []
     for attribute in attributes:
@@ -223,7 +235,7 @@ def bodies(node: onnx.NodeProto) -> Sequence[onnx.GraphProto]:
 
 
 @cache
-def _without_bodies() -> frozenset[str]:
+def without_bodies() -> frozenset[str]:
     """ONNX's operators that have no graph among their attributes in any version."""
     kinds = onnx.defs.OpSchema.AttrType
     every = [schema for schema in onnx.defs.get_all_schemas_with_history() if not schema.domain]
@@ -280,8 +292,13 @@ _SHORT = 256
 
 def value_of(info: onnx.ValueInfoProto) -> Value:
     """An ONNX value as a Value of the graph; symbolic and negative dimensions are unknown."""
+    return Value(info.name, *type_of(info))
+
+
+def type_of(info: onnx.ValueInfoProto) -> tuple[str, tuple[int | None, ...] | None]:
+    """The dtype and the shape of an ONNX value."""
     type_ = info.type.SerializeToString()
-    return Value(info.name, *(_known_type(type_) if len(type_) <= _SHORT else _read_type(type_)))
+    return _known_type(type_) if len(type_) <= _SHORT else _read_type(type_)
 
 
 def _read_type(data: bytes) -> tuple[str, tuple[int | None, ...] | None]:

@@ -91,9 +91,10 @@ def keep_values(graph: onnx.GraphProto, names: dict[str, str], namer: Namer) -> 
     """
     if any(bodies(node) for node in graph.node):
         return False
-    found = dict.fromkeys(
-        [*names, *(name for node in graph.node for name in (*node.input[:], *node.output[:]) if name)]
-    )
+    found = dict.fromkeys(names)
+    for node in graph.node:
+        found.update(dict.fromkeys(node.input[:] + node.output[:]))
+    found.pop("", None)
     if not namer.keep(found, "v"):
         return False
     names.update(zip(found, found, strict=True))

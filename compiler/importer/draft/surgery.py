@@ -111,11 +111,9 @@ def replace(old: gs.Tensor, new: gs.Tensor) -> None:
 
 def put_together(graph: gs.Graph, draft: Draft) -> None:
     """Replace the draft's graph by a changed one, without unused constants and nodes that no output depends on."""
-    graph.cleanup(recurse_subgraphs=False, recurse_functions=False)
-    if [node.name for node in graph.nodes] != [proto.name for proto in draft.graph.node]:
-        _write_names(graph.nodes)
-        set_nodes(draft.graph, [node.proto for node in graph.nodes])
-    draft.drop_constants()
+    _write_names(graph.nodes)
+    set_nodes(draft.graph, [node.proto for node in graph.nodes])
+    draft.drop_unread()
 
 
 def _write_names(nodes: Sequence[Node]) -> None:

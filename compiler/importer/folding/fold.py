@@ -127,8 +127,10 @@ def _empty(draft: Draft, node: onnx.NodeProto, values: Mapping[str, Value]) -> d
     A node that runs only with some sizes of its inputs stays, so that a run with others is an error.
     """
     found: dict[str, np.ndarray] = {}
-    for name in filter(None, node.output[:]):
+    for name in node.output[:]:
         value = values.get(name)
+        if not name:
+            continue
         if value is None or value.shape is None or 0 not in value.shape:  # as most nodes
             return {}
         shape = None if value.is_opaque else value.numbers

@@ -53,7 +53,8 @@ def settled_constant(draft: Draft, node: onnx.NodeProto, values: Mapping[str, Va
     """The result of a node with one output if its integers are the same for all sizes, else None."""
     if draft.symbols is None or len(node.output) != 1:
         return None
-    found, value = draft.symbols.contents.get(node.output[0]), values.get(node.output[0])
+    found = draft.symbols.contents.get(node.output[0])
+    value = None if found is None else values.get(node.output[0])
     if found is None or value is None or any(e is None or e.number is None for e in found.flat):
         return None
     numbers = np.array([e.number for e in found.flat], np.int64)

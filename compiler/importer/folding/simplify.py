@@ -31,7 +31,8 @@ from heterocc.compiler.importer.folding.whole_slices import bypass_whole_slices
 from heterocc.compiler.importer.onnx_tools.onnx_runtime import objection
 from heterocc.compiler.importer.operators.functions import types_of
 from heterocc.compiler.importer.shapes.shapes import forget_inferred, infer
-from heterocc.compiler.operators.table import of_node
+from heterocc.compiler.operators.record import Operator
+from heterocc.compiler.operators.table import of_node, operators_of
 from heterocc.passes.graph import Value
 
 _MAX_ROUNDS = 64
@@ -47,11 +48,12 @@ def simplify(draft: Draft, where: str) -> Mapping[str, Value]:
     values: Mapping[str, Value] = {}
     for _ in range(_MAX_ROUNDS):
         values = infer(draft, where)
-        changed = _plain_casts(draft, values)
-        changed |= _plain_scalars(draft)
-        changed |= drop_idle_loops(draft, values)
+        used = operators_of([draft.graph])
+        changed = any(o.name == "CastLike" for o in used) and _plain_casts(draft, values)
+        changed |= any(o.scalars for o in used) and _plain_scalars(draft)
+        changed |= any(o.control == "loop" for o in used) and drop_idle_loops(draft, values)
         changed |= fold(draft, values, refused)
-        changed |= settle_shapes(draft, values)
+        changed |= any(o.settled is not None for o in used) and settle_shapes(draft, values)
         changed |= bypass_whole_slices(draft, values)
         changed |= _operate(draft)
         if not changed and not _simplify_bodies(draft, where):
@@ -94,16 +96,22 @@ def _operate(draft: Draft) -> bool:
 
     Returns whether a branch was inlined, or a node without effect or a repeated one removed.
     """
-    needed = draft.drop_constants()
-    removable = any(needed.isdisjoint(n.output[:]) or _is_removable(n, draft) for n in draft.graph.node)
-    if not removable and not has_repeated(draft):
+    draft.drop_unread()
+    used = operators_of([draft.graph])
+    removable = any(map(_may_be_removable, used)) and any(_is_removable(n, draft) for n in draft.graph.node)
+    if not removable and not (any(o.selects for o in used) and has_repeated(draft)):
         return False  # linking the nodes takes longer than the rest of most rounds
     graph = take_apart(draft)
     changed = _take_branches(graph, draft)
     changed |= _bypass(graph, draft)
     changed |= merge_repeated(graph, draft)
-    put_together(graph, draft)
+    if changed:
+        put_together(graph, draft)
     return changed
+
+
+def _may_be_removable(operator: Operator) -> bool:
+    return operator.control == "branches" or operator.copies or operator.training is not None or operator.alone
 
 
 def _is_removable(node: onnx.NodeProto, draft: Draft) -> bool:

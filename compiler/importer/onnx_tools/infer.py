@@ -15,7 +15,7 @@ from onnx import shape_inference
 
 from heterocc.artifacts.errors import InvalidGraphError
 from heterocc.compiler.importer.draft.constants import is_constant
-from heterocc.compiler.importer.draft.draft import bodies, graphs_of, keep, value_of
+from heterocc.compiler.importer.draft.draft import bodies, graphs_of, keep, type_of
 from heterocc.compiler.importer.onnx_tools.propagation import MAX_LISTED, listed_by_onnx, require_few
 from heterocc.compiler.operators.record import LENGTHS
 from heterocc.compiler.operators.table import of_node
@@ -70,13 +70,8 @@ def _elements(dims: Iterable[int | None]) -> int:
 
 def _declared_length(info: onnx.ValueInfoProto) -> int:
     """The number of elements of an input by its declared type; more than MAX_RANK if it is not declared."""
-    shape = _dims(info)
+    _, shape = type_of(info)
     return MAX_RANK + 1 if shape is None or None in shape else _elements(shape)
-
-
-def _dims(info: onnx.ValueInfoProto) -> tuple[int | None, ...] | None:
-    shape = value_of(info).shape
-    return None if shape is None else tuple(d if isinstance(d, int) else None for d in shape)
 
 
 def _cut(graph: onnx.GraphProto, lengths: dict[str, int], cuts: list[_Cut], where: str) -> None:
@@ -88,7 +83,7 @@ def _cut(graph: onnx.GraphProto, lengths: dict[str, int], cuts: list[_Cut], wher
             inner = {**lengths, **{i.name: unknown for i in body.input}}
             _cut(body, inner, cuts, where)
         operator = of_node(node)
-        if node.domain or not (node.attribute or operator.rank_from or operator.length):
+        if operator.domain or not (operator.rank_from or operator.length or node.attribute):
             continue
         given = [lengths.get(name, unknown) if name else 0 for name in node.input[:]]
         for index in operator.rank_from:
@@ -154,7 +149,7 @@ def _restore(model: onnx.ModelProto, stand_ins: Mapping[str, str]) -> None:
 
 def _shapes(graph: onnx.GraphProto) -> _Table:
     table: _Table = {t.name: tuple(t.dims) for t in graph.initializer}
-    table.update((i.name, _dims(i)) for i in (*graph.input, *graph.value_info, *graph.output))
+    table.update((i.name, type_of(i)[1]) for i in (*graph.input, *graph.value_info, *graph.output))
     return table
 
 
@@ -164,7 +159,7 @@ def _all_known(graph: onnx.GraphProto) -> bool:
         written = {name for node in inner.node for name in node.output[:] if name}
         for info in (*inner.value_info, *inner.output):
             if info.name in written:
-                shape = _dims(info)
+                _, shape = type_of(info)
                 if shape is None or None in shape:
                     return False
                 written.remove(info.name)

@@ -14,9 +14,9 @@ import onnx
 
 from heterocc.artifacts.errors import InvalidGraphError
 from heterocc.compiler.importer.draft.constants import is_constant
-from heterocc.compiler.importer.draft.draft import INLINE_BYTES, bodies
+from heterocc.compiler.importer.draft.draft import INLINE_BYTES, bodies, without_bodies
 from heterocc.compiler.operators.record import LENGTHS
-from heterocc.compiler.operators.table import named, of_node
+from heterocc.compiler.operators.table import of_node
 
 MAX_LISTED = 1 << 22
 """The limit on elements that a tool may list, about 200 MB."""
@@ -67,10 +67,10 @@ def _listed(graph: onnx.GraphProto, known: dict[str, int], *, own: bool = True, 
     for node in graph.node:
         kind = node.domain, node.op_type
         if kind not in followed:
-            followed[kind] = is_constant(node) or (not node.domain and _is_followed(node.op_type))
-        inner = bodies(node)
-        if not inner and not followed[kind]:
+            followed[kind] = node.op_type not in without_bodies() or bool(node.domain) or _is_followed(node)
+        if not followed[kind]:
             continue
+        inner = bodies(node)
         given = [known.get(name) for name in node.input[:]]
         for body in inner:
             most = max((length for length in given if length is not None), default=0)
@@ -83,9 +83,9 @@ def _listed(graph: onnx.GraphProto, known: dict[str, int], *, own: bool = True, 
     return total
 
 
-def _is_followed(op_type: str) -> bool:
-    operator = named(op_type)
-    return operator.listed or operator.length in ("rank", "one")
+def _is_followed(node: onnx.NodeProto) -> bool:
+    operator = of_node(node)
+    return is_constant(node) or operator.listed or operator.length in ("rank", "one")
 
 
 def _lengths(graph: onnx.GraphProto) -> Iterator[tuple[str, int]]:

@@ -22,6 +22,12 @@ def representatives(draft: Draft, values: Mapping[str, Value]) -> onnx.ModelProt
 
     `values` are those of the draft. There is none for a model with bodies, functions or values of unknown shape.
     """
+    if draft.few is None or draft.few[0] is not values:
+        draft.few = values, _found(draft, values)
+    return draft.few[1]
+
+
+def _found(draft: Draft, values: Mapping[str, Value]) -> onnx.ModelProto | None:
     graph = draft.graph
     if len(graph.node) < _LEAST or draft.model.functions or any(value.shape is None for value in values.values()):
         return None

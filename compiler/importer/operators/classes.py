@@ -52,7 +52,6 @@ def name_classes(draft: Draft) -> dict[str, Names]:
         for move in moves:
             if of_node(move).casts:
                 become_copy(move)
-    draft.drop_constants()
     return found
 
 

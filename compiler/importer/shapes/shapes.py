@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import cache, lru_cache
 
 import onnx
 from onnx import shape_inference
@@ -200,6 +201,16 @@ def infer(draft: Draft, where: str) -> dict[str, Value]:
 
     Raises InvalidGraphError if two types contradict each other.
     """
+    values = known_values(draft)
+    if values is None:
+        values = _infer(draft, where)
+        graph = _as_bytes(draft)
+        draft.inferred = None if graph is None else Inferred(graph, dict(draft.weights), draft.symbols, values)
+    return values
+
+
+def known_values(draft: Draft) -> dict[str, Value] | None:
+    """The values that the last inference found, if the draft is as it left it."""
     last = draft.inferred
     if (
         last is not None
@@ -208,10 +219,7 @@ def infer(draft: Draft, where: str) -> dict[str, Value]:
         and last.graph == _as_bytes(draft)
     ):
         return last.values
-    values = _infer(draft, where)
-    graph = _as_bytes(draft)
-    draft.inferred = None if graph is None else Inferred(graph, dict(draft.weights), draft.symbols, values)
-    return values
+    return None
 
 
 def _as_bytes(draft: Draft) -> bytes | None:
@@ -233,10 +241,12 @@ def _infer(draft: Draft, where: str) -> dict[str, Value]:
     if types:
         known = {i.name: i for i in (*draft.graph.value_info, *draft.graph.output)}
         for name, (kind, dims) in types.items():
+            if name in table and _is_same(table[name], kind, dims):
+                continue  # as for most values
             if name not in known:
                 known[name] = draft.graph.value_info.add(name=name)
             _merge_type(known[name], kind, dims)
-        table = value_table(draft.graph, draft.weights)
+            table[name] = value_of(known[name])
     symbols = draft.symbols or Symbols(())
     wrong = misjudged(draft.graph.node, lambda name: symbols.shape_of(table.get(name)), draft.opset)
     if draft.symbols is None and not wrong and not any(node.domain == ML for node in draft.graph.node):
@@ -323,7 +333,7 @@ def _runtime_types(draft: Draft, table: Mapping[str, Value]) -> _RuntimeTypes:
     """
     if all(value.is_static for value in table.values()):
         few = representatives(draft, table)
-        found = {} if few is None else _inferred_by_runtime(few)
+        found = {} if few is None else _inferred_by_runtime(copy.deepcopy(few))
         if found and all(_is_same(table[name], *kind) for name, kind in found.items()):
             return {}
     return _inferred_by_runtime(draft.to_proto())
@@ -339,6 +349,7 @@ def _is_same(value: Value, kind: str, dims: list[int | None] | None) -> bool:
     return value.dtype == dtype_name(_element_type(kind)) and list(value.shape or ()) == (dims or [])
 
 
+@cache
 def _element_type(kind: str) -> int:
     return int(onnx.TensorProto.DataType.Value(kind.removeprefix("tensor(").removesuffix(")").upper()))
 
@@ -373,8 +384,6 @@ def _merge_type(info: onnx.ValueInfoProto, kind: str, dims: list[int | None] | N
     if dims is None:
         return
     shape = value_of(info).shape
-    if shape == tuple(dims) and None not in dims:
-        return  # as for most values
     old = shape if shape is not None and len(shape) == len(dims) else [None] * len(dims)
     merged = (ours if theirs is None else theirs for theirs, ours in zip(dims, old, strict=True))
     tensor.shape.CopyFrom(_written(tuple(merged)))

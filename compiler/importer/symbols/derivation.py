@@ -143,28 +143,34 @@ def _derive(
     symbols: Symbols,
 ) -> None:
     """Add the values that the nodes write to `found`."""
-    alike: dict[Hashable, tuple[list[Dims], Any]] = {}
+    alike: dict[Hashable, tuple[list[Any], ...]] = {}
+    elements = symbols.contents, symbols.fractions
+    state = symbols.state
     for node in nodes:
         operator, outputs = of_node(node), node.output[:]
         for name in outputs:
             symbols.contents.pop(name, None)
             symbols.fractions.pop(name, None)
             symbols.elements.pop(name, None)
-        elements = symbols.contents, symbols.fractions
-        state = symbols.state
         alone = operator.control or operator.holds is not None or symbols.filled
         kind = None if alone else kind_of(node, found, elements, weights)
         first = None if kind is None else alike.get((kind, state))
         if first is not None:
-            for name, dims in zip(outputs, first[0], strict=True):
+            for name, shape, *parts in zip(outputs, *first[:3], strict=True):
                 if name:
-                    found[name] = Value(name, found[name].dtype, dims)
+                    found[name] = Value(name, found[name].dtype, shape)
+                    for known, part in zip(elements, parts, strict=True):
+                        if part is not None:
+                            known[name] = part
             continue
-        typed = all(name in found and not found[name].is_opaque for name in node.output if name)
+        typed = all(name in found and not found[name].is_opaque for name in outputs if name)
         _derive_one(node, found, weights, opset, symbols)
-        if kind is not None and typed and symbols.state == state and not symbols.is_noted(node, found):
+        before, state = state, symbols.state
+        if kind is not None and typed and state == before and not symbols.is_noted(node, found):
+            shapes = [found[name].shape if name else None for name in outputs]
+            contents, fractions = ([known.get(name) for name in outputs] for known in elements)
             kept = [known.get(name) for name in node.input for known in elements]  # so that their ids stay theirs
-            alike[kind, state] = [found[name].shape if name else None for name in node.output], kept
+            alike[kind, state] = shapes, contents, fractions, kept
 
 
 def _derive_one(

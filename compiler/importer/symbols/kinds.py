@@ -36,13 +36,13 @@ def kind_of(
     Contents are those of one kind only if they are the same objects, which are to be kept, or of equal small constants.
     Rules do not read the elements of larger constants, and real numbers only where a shape may follow from them.
     """
-    attributes = tuple([a.SerializeToString(deterministic=True) for a in node.attribute])
+    listed = node.attribute
+    attributes = tuple([a.SerializeToString(deterministic=True) for a in listed]) if listed else ()
     inputs, outputs = node.input[:], node.output[:]
     if len(inputs) + len(outputs) + sum(map(len, attributes)) > _LARGEST:
         return None
     given: list[Hashable] = [node.op_type, node.domain, attributes]
-    reals = any(name in known for known in contents for name in inputs) or reads_reals(node)
-    read = "iubfV" if reals else "iub"  # V: bfloat16 and its like
+    read = ""
     for name in inputs:
         value = values.get(name) if name else None
         if value is None:
@@ -50,6 +50,9 @@ def kind_of(
             continue
         array = constants.get(name)
         elements = [known.get(name) for known in contents] if contents else ()
+        if array is not None and not read:  # as few nodes have constants
+            reals = any(name in known for known in contents for name in inputs) or reads_reals(node)
+            read = "iubfV" if reals else "iub"  # V: bfloat16 and its like
         if array is not None and array.size <= MOST_ELEMENTS and array.dtype.kind in read:
             known = tuple([found is None for found in elements])
             given.append((value.dtype, value.shape, known, array.tobytes()))

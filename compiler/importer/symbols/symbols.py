@@ -113,13 +113,12 @@ class Symbols:
         return len(self.sizes), len(self.fresh), len(self.failed), len(self.equal), len(self.branches.broken), least
 
     def is_noted(self, node: onnx.NodeProto, values: Mapping[str, Value]) -> bool:
-        """Whether more than shapes is known of a node or its results, or these have sizes with names of their own."""
+        """Whether a node is known to be broken, or its results hold others, or have sizes with names of their own."""
         results = [name for name in node.output if name]
-        elements = self.contents, self.fractions, self.elements
         dims = {dim for name in results for dim in values[name].shape or () if isinstance(dim, str)}
         return (
             node.name in self.branches.broken
-            or any(name in known for name in results for known in elements)
+            or any(name in self.elements for name in results)
             or any(self.fresh.get(dim) == node.name for dim in dims)
         )
 

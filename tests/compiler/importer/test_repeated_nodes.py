@@ -10,10 +10,11 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, shape_inference
 
+from heterocc.compiler.importer.folding import simplify
 from heterocc.compiler.importer.pipeline import import_model
 from heterocc.compiler.importer.repeating import kept
 from heterocc.compiler.importer.shapes import propose, shapes
-from heterocc.compiler.importer.symbols import agree, one_node
+from heterocc.compiler.importer.symbols import agree, derivation, one_node
 from heterocc.compiler.support.query import query_model
 from tests.compiler.onnx_build import I64, model, node, value
 
@@ -54,6 +55,28 @@ def test_a_kind_of_node_is_inferred_and_asked_once(monkeypatch: pytest.MonkeyPat
     assert len(inferred) <= 6
     assert len(asked) <= 6
     assert len(whole) == 1
+
+
+@pytest.mark.parametrize("count", [3, 60])
+def test_the_sizes_that_a_kind_of_node_computes_are_derived_once(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    nodes = []
+    for n in range(count):
+        nodes += [
+            node("Shape", f"v{n}", f"s{n}"),
+            node("Gather", f"s{n} first", f"g{n}"),
+            node("Concat", f"g{n} rest", f"c{n}", axis=0),
+            node("Reshape", f"v{n} c{n}", f"r{n}"),
+            node("Tanh", f"r{n}", f"v{n + 1}"),
+        ]
+    constants = {"first": np.array([0]), "rest": np.array([16])}
+    made = model(nodes, [value("v0", ["n", 16])], [value(f"v{count}")], constants)
+    derived = counted(monkeypatch, derivation, "_derive_one")
+    linked = counted(monkeypatch, simplify, "take_apart")
+    imported = import_model(made, keep_dims=True)
+    assert imported.graph.values[imported.graph.outputs[0]].shape == ("n", 16)
+    assert {n.op_type for n in imported.graph.nodes} == {"Reshape", "Tanh"}
+    assert len(derived) <= 20
+    assert not linked
 
 
 def test_a_query_finds_no_sizes_to_run_a_model_with(monkeypatch: pytest.MonkeyPatch) -> None:
