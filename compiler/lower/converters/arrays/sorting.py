@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 from tvm import relax, te, tirx
@@ -12,12 +13,11 @@ from heterocc.compiler.lower.converters.checked import asserted, complaint_of
 from heterocc.compiler.lower.converters.checked_places import checked_places
 from heterocc.compiler.lower.converters.computed.numbers import elements, results, within
 from heterocc.compiler.lower.converters.registry import Context, converter
-from heterocc.compiler.lower.converters.requested import has_fixed_sizes, has_plain_sizes, has_positive_sizes, requested
+from heterocc.compiler.lower.converters.requested import requested
 from heterocc.compiler.lower.converters.values import as_dtype, dims_of, dtype_of, fixed, rank_of, scalar
 from heterocc.compiler.lower.sized import emit_sized
 from heterocc.compiler.lower.straight import constant
 from heterocc.compiler.lower.variables import as_int64
-from heterocc.compiler.lower.written import OPAQUE, PATTERN
 
 op = relax.op
 
@@ -26,7 +26,11 @@ _MOST_OF_ANY = 32
 
 _TOO_FEW = "k is larger than the size of the dimension"
 
-_IN_VECTORS = ("float32", "float64", "int32", "int64")
+_COLUMNS = 1024
+"""The columns of running totals that are computed in turn: rows are often far apart, in few sets of a cache."""
+
+_SHARED = 1 << 16
+"""The least number of running totals that threads share."""
 
 
 @converter("TopK")
@@ -133,53 +137,63 @@ def accumulated(ctx: Context, data: relax.Expr, axis: relax.Expr) -> relax.Expr:
 
 
 def _along(ctx: Context, data: relax.Expr, axis: int) -> relax.Expr:
-    reverse = bool(ctx.attrs.get("reverse", 0))
-    shape, dtype = dims_of(data), dtype_of(data)
-    is_last = all(n == 1 for n in shape[axis + 1 :])
-    in_columns = all(isinstance(n, int) for n in shape[axis + 1 :]) and has_positive_sizes(data)
-    known = has_fixed_sizes(data) or (in_columns and has_plain_sizes(data))
-    if ctx.backend == "cpu" and known and dtype in _IN_VECTORS and not is_last:
-        exclusive = int(ctx.attrs.get("exclusive", 0))
-        of = "product" if ctx.node.op_type == "CumProd" else "sum"
-        options: dict[str, int | str] = {"axis": axis, "of": of, "exclusive": exclusive, "reverse": int(reverse)}
-        return requested(ctx, "running", [data], [(shape, dtype)], **options)
-    if ctx.backend == "cpu" and not has_fixed_sizes(data):
-        attrs = {PATTERN: OPAQUE}
-        return ctx.bb.emit_te(_running(ctx, axis), data, primfunc_name_hint="running", primfunc_attrs=attrs)
+    product, reverse = ctx.node.op_type == "CumProd", bool(ctx.attrs.get("reverse", 0))
+    exclusive, dtype = bool(ctx.attrs.get("exclusive", 0)), dtype_of(data)
+    if ctx.backend == "cpu":
+        compute = partial(_running, axis=axis, product=product, exclusive=exclusive, reverse=reverse)
+        return emit_sized(ctx.bb, compute, [data], [], dims_of(data), dtype, "running", opaque=True)
     value = ctx.bb.emit(op.flip(data, axis)) if reverse else data
-    function = op.cumprod if ctx.node.op_type == "CumProd" else op.cumsum
-    value = ctx.bb.emit(function(value, axis, dtype_of(data), bool(ctx.attrs.get("exclusive", 0))))
+    value = ctx.bb.emit((op.cumprod if product else op.cumsum)(value, axis, dtype, exclusive))
     return ctx.bb.emit(op.flip(value, axis)) if reverse else value
 
 
-def _running(ctx: Context, axis: int) -> Callable[[te.Tensor], te.Tensor]:
-    """Running totals along an axis that may have no elements: TVM's kernel writes the first one all the same."""
-    product = ctx.node.op_type == "CumProd"
-    exclusive, reverse = bool(ctx.attrs.get("exclusive", 0)), bool(ctx.attrs.get("reverse", 0))
+def _running(
+    given: list[te.Tensor],
+    _: list[tirx.Expr],
+    shape: list[tirx.Expr],
+    *,
+    axis: int,
+    product: bool,
+    exclusive: bool,
+    reverse: bool,
+) -> te.Tensor:
+    """Running totals along an axis, of some columns in turn, whose last row is in a near cache."""
+    zero, one, most = (as_int64(n) for n in (0, 1, _COLUMNS))
+    steps = shape[axis]
+    outer, inner = (math.prod(sizes, start=one) for sizes in (shape[:axis], shape[axis + 1 :]))
+    every, blocks = outer * steps * inner, tirx.floordiv(inner + most - one, most)
+    width = tirx.floordiv(inner + blocks - one, tirx.max(blocks, one))
+    row, block = (tirx.Var(name, "int64") for name in ("row", "block"))
 
-    def compute(data: te.Tensor) -> te.Tensor:
-        one, neutral = tirx.const(1, "int64"), tirx.const(int(product), data.dtype)
-        loops = [tirx.Var(f"i{d}", "int64") for d in range(len(data.shape))]
+    def write(ins: Sequence[tirx.Buffer], outs: Sequence[tirx.Buffer]) -> tirx.Stmt:
+        memory = [tirx.buffer_data(buffer) for buffer in (*ins, *outs)]
+        data, results = (tirx.decl_buffer((every,), ins[0].dtype, data=m) for m in memory)
 
-        def at(step: tirx.Expr) -> list[tirx.Expr]:
-            place = as_int64(data.shape[axis]) - one - step if reverse else step
-            return [*loops[:axis], place, *loops[axis + 1 :]]
+        def totals(begin: tirx.Expr, end: tirx.Expr) -> tirx.Stmt:
+            """Those of steps that all have one before them, or of the first step."""
+            step, column = (tirx.Var(name, "int64") for name in ("step", "column"))
 
-        def write(ins: Sequence[tirx.Buffer], outs: Sequence[tirx.Buffer]) -> tirx.Stmt:
-            step = loops[axis]
-            total, added = outs[0][tuple(at(step - one))], ins[0][tuple(at(step - one if exclusive else step))]
-            if exclusive:
-                value = tirx.if_then_else(step > 0, total * added if product else total + added, neutral)
+            def at(number: tirx.Expr) -> tirx.Expr:
+                place = row * steps + (steps - one - number if reverse else number)
+                return place * inner + block * width + column
+
+            if end.same_as(one):
+                value = tirx.const(int(product), data.dtype) if exclusive else data[at(step)]
             else:
-                before = tirx.if_then_else(step > 0, total, neutral)
+                added, before = data[at(step - one if exclusive else step)], results[at(step - one)]
                 value = before * added if product else before + added
-            body: tirx.Stmt = tirx.BufferStore(outs[0], value, at(step))
-            others = [d for d in range(len(loops)) if d != axis]
-            for d in (axis, *reversed(others)):
-                kind = tirx.ForKind.PARALLEL if others and d == others[0] else tirx.ForKind.SERIAL
-                body = tirx.For(loops[d], tirx.const(0, "int64"), as_int64(data.shape[d]), kind, body)
-            return body
+            columns = tirx.min(width, inner - block * width)
+            body = tirx.For(column, zero, columns, tirx.ForKind.SERIAL, tirx.BufferStore(results, value, [at(step)]))
+            return tirx.For(step, begin, end - begin, tirx.ForKind.SERIAL, body)
 
-        return te.extern([data.shape], [data], write, name="running", dtype=[data.dtype])
+        some = tirx.IfThenElse(steps > zero, totals(zero, one), None)
+        body: tirx.Stmt = tirx.SeqStmt([some, totals(one, tirx.max(one, steps))])
+        few = isinstance(every, tirx.IntImm) and int(every) < _SHARED
+        shared = block if isinstance(outer, tirx.IntImm) and int(outer) == 1 else row
+        for var, extent in ((block, blocks), (row, outer)):
+            kind = tirx.ForKind.PARALLEL if var.same_as(shared) and not few else tirx.ForKind.SERIAL
+            body = tirx.For(var, zero, extent, kind, body)
+        flat = [tirx.DeclBuffer(b, data=m) for b, m in zip((data, results), memory, strict=True)]
+        return tirx.SeqStmt([*flat, body])
 
-    return compute
+    return te.extern([tuple(shape)], given, write, name="running", dtype=[given[0].dtype])

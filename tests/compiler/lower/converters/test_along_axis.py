@@ -109,7 +109,7 @@ def test_a_denormal_number_is_larger_than_zero(tmp_path: Path) -> None:
 
 
 def test_running_sums_are_those_of_numpy(tmp_path: Path) -> None:
-    check_sums([((5, 7, 3), 1), ((64, 100), 0)], tmp_path)
+    check_sums([((5, 7, 3), 1), ((64, 100), 0), ((4, 2053), 0), ((2, 3, 2053), 1), ((3, 40), 1)], tmp_path)
 
 
 @pytest.mark.slow

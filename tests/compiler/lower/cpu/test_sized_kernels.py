@@ -91,7 +91,6 @@ CASES: dict[str, tuple[list[object], Shapes, dict[str, np.ndarray]]] = {
         {"x": ("n", "m", 24), "z": ("n", 1, 24)},
         {},
     ),
-    "running sums": ([_N("CumSum", ["x", "a"], ["y"])], {"x": ("n", "m", 24)}, {"a": np.array(1)}),
     "transposition": ([_N("Transpose", ["x"], ["y"], perm=[0, 2, 1])], {"x": ("n", "m", "k")}, {}),
     "attention": (
         [
