@@ -19,7 +19,7 @@ from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.places import index
 from heterocc.compiler.lower.cpu.generate.recurrent.arguments import Arguments, array
 from heterocc.compiler.lower.cpu.generate.recurrent.cells import Cells, Step
-from heterocc.compiler.lower.cpu.generate.recurrent.groups import Group, Phase
+from heterocc.compiler.lower.cpu.generate.recurrent.groups import Phase
 from heterocc.compiler.lower.cpu.generate.recurrent.levels import Levels
 from heterocc.compiler.lower.cpu.generate.recurrent.sums import Source, Sums
 from heterocc.compiler.lower.cpu.sizes import assuming, size_of
@@ -66,8 +66,7 @@ def _write(layer: Layer, given: Arguments, isa: Isa) -> None:
                 source = Source(levels.bytes, index(0), layer.padded)
             cells = Cells(given, layer, sums, levels, Step(step, now, state, updates, kept))
             write = cells.reset if number + 1 < len(phases) else cells.write
-            products = partial(sums.write, source, weights, isa)
-            phase.each_group(batch, _sums(layer, step, products, sums.clear), write)
+            phase.each_group(batch, partial(sums.write, source, weights, isa), write)
     end = emit.bound(tirx.floormod(count, index(2)))
     _copy(batch, layer.hidden, lambda r, c: state[end, r, c], given.last[0])
 
@@ -88,15 +87,6 @@ def _steps(given: Arguments) -> tirx.Expr:
     with build.serial(index(0), (steps - count) * each) as place:
         build.buffer_store(rest, tirx.const(0, str(given.outputs.dtype)), [count * each + place])
     return count
-
-
-def _sums(
-    layer: Layer, step: tirx.Expr, products: Callable[[Group], None], clear: Callable[[Group], None]
-) -> Callable[[Group], None]:
-    """Writes the sums of a group: products, or zeros at a first step whose state is zeros."""
-    if layer.begins:
-        return products
-    return lambda group: emit.either(step > index(0), partial(products, group), partial(clear, group))
 
 
 def _begin(given: Arguments, layer: Layer, state: tirx.Buffer) -> None:

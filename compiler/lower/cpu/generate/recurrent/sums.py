@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tvm import tirx
-from tvm.script.ir_builder import tirx as build
 
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.any_rows import each_tile
@@ -49,12 +48,6 @@ class Sums:
                 self._tile(group, columns, (first, rows), source, weights, isa)
 
         each_tile(self.batch, self.phase.rows, write_rows, near=True)
-
-    def clear(self, group: Group) -> None:
-        """Write the code for sums of a state of zeros."""
-        start = self.place(group, index(0), self.phase.gates.start, index(0))
-        with emit.loop(self.batch * len(self.phase.gates) * group.stored) as place:
-            build.buffer_store(self.memory, tirx.const(0, str(self.memory.dtype)), [start + place])
 
     def _tile(
         self,
