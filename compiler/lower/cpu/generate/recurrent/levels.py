@@ -11,12 +11,11 @@ from heterocc.compiler.lower.cpu.generate.emit import broadcast, put, vector
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.places import index
 from heterocc.compiler.lower.cpu.generate.recurrent.arguments import array
+from heterocc.compiler.lower.cpu.generate.requested.byte_range import LEVELS, Range
 from heterocc.compiler.lower.cpu.generate.spans import folded
 
 _WIDE = (4, 2, 1)
 """Vectors that are read together, if the state has whole ones: a comparison waits for the one before."""
-
-_LEVELS = 255
 
 
 class Levels:
@@ -38,17 +37,11 @@ class Levels:
     def write(self, state: tirx.Buffer, start: tirx.Expr) -> None:
         """Write the code that makes them from rows of the state, [batch, padded] from `start` on in a flat buffer."""
         layer, lanes = self.layer, self.lanes
-        zero, most = tirx.const(0, "float32"), tirx.const(_LEVELS, "float32")
-        ends = [emit.cleared(1, lanes) for _ in range(2)]
+        zero, most = tirx.const(0, "float32"), tirx.const(LEVELS, "float32")
+        every = Range(lanes)
         with emit.loop(self.batch * (layer.padded // lanes)) as part:
-            value = vector(state, start + part * index(lanes), lanes)
-            for end, combine in zip(ends, (tirx.min, tirx.max), strict=True):
-                put(end, combine(vector(end, index(0), lanes), value), index(0), lanes)
-        merged = (folded(end, lanes, combine) for end, combine in zip(ends, (tirx.min, tirx.max), strict=True))
-        low, high = (build.bind(one[index(0)]) for one in merged)
-        span = build.bind(high - low)
-        scale = build.bind(tirx.Select(span > zero, span / most, tirx.const(1, "float32")))
-        middle = build.bind(tirx.nearbyint(tirx.max(zero, tirx.min(most, -low / scale))))
+            every.take(state, start + part * index(lanes), lanes)
+        scale, middle = every.scale()
         build.buffer_store(self.scale, scale, [index(0)])
         build.buffer_store(self.zero, tirx.Cast("int32", middle), [index(0)])
         with emit.loop(self.batch) as row:

@@ -11,7 +11,7 @@ from tvm.script.ir_builder import tirx as build
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.places import index
 from heterocc.compiler.lower.cpu.generate.requested.request import ELEMENT, Request
-from heterocc.compiler.lower.cpu.generate.spans import Combine, folded
+from heterocc.compiler.lower.cpu.generate.spans import Combine, folded, share_vectors
 from heterocc.compiler.lower.cpu.sizes import is_number, larger, smaller
 
 WIDE = 4
@@ -20,56 +20,56 @@ WIDE = 4
 PART = 1 << 12
 """The smallest number of elements of a task."""
 
+LEVELS = 255.0
+"""The largest of bytes."""
+
 _ENDS: tuple[Combine, Combine] = (lambda end, value: tirx.min(value, end), lambda end, value: tirx.max(value, end))
 """Of a number and NaN, the second operand is the result: a NaN among the data is left out."""
 
 
-def write_byte_range(request: Request, arguments: Sequence[tirx.Buffer]) -> None:
-    """Write `(data, scale, zero point)`: those of uint8 for the data's range, extended to contain zero.
+class Range:
+    """The least and the largest of zero and of numbers that are taken in vectors."""
 
-    The definition is that of ONNX's DynamicQuantizeLinear; a range of zero has the scale 1, as in ONNX Runtime.
-    """
+    def __init__(self, lanes: int) -> None:
+        self.lanes, self.ends = lanes, [emit.cleared(1, lanes) for _ in _ENDS]
+
+    def take(self, data: tirx.Buffer, start: tirx.Expr, lanes: int) -> None:
+        """Write the code that takes so many numbers of a flat buffer, no more than the range has lanes."""
+        for end, combine in zip(self.ends, _ENDS, strict=True):
+            value = combine(emit.vector(end, index(0), lanes), emit.vector(data, start, lanes))
+            emit.put(end, value, index(0), lanes)
+
+    def limits(self) -> tuple[tirx.Expr, tirx.Expr]:
+        """The least and the largest number."""
+        low, high = (folded(e, self.lanes, combine)[index(0)] for e, combine in zip(self.ends, _ENDS, strict=True))
+        return build.bind(low), build.bind(high)
+
+    def scale(self) -> tuple[tirx.Expr, tirx.Expr]:
+        """The height of a level of bytes of the range, and the level of zero, as numbers.
+
+        The definition is that of ONNX's DynamicQuantizeLinear; a range of zero has the scale 1, as in ONNX Runtime.
+        """
+        (low, high), zero, most = self.limits(), build.float32(0.0), build.float32(LEVELS)
+        span = build.bind(high - low)
+        scale = build.bind(tirx.Select(span == zero, build.float32(1.0), span / most))
+        return scale, build.bind(tirx.max(tirx.min(tirx.nearbyint(zero - low / scale), most), zero))
+
+
+def write_byte_range(request: Request, arguments: Sequence[tirx.Buffer]) -> None:
+    """Write `(data, scale, zero point)`: those of uint8 for the data's range, extended to contain zero."""
     data, scale, zero_point = arguments
-    count, lanes = math.prod(request.shapes[0]), request.isa.lanes
+    count, lanes = math.prod(request.shapes[0]), request.isa.lanes * WIDE
     parts = larger(1, smaller(emit.TASKS, count // PART))
-    whole = count // (lanes * WIDE)
-    extremes = [emit.scratch(emit.TASKS * lanes) for _ in _ENDS]
+    limits = emit.scratch(2 * emit.TASKS)
     is_small = is_number(count) and count * ELEMENT < emit.PARALLEL_WORK
     with emit.loop(parts, "serial" if is_small else "parallel") as part:
-        _part(data, extremes, emit.Part(part, parts), whole, lanes)
-    totals = [emit.registers(1, lanes) for _ in _ENDS]
-    for total, ends, combine in zip(totals, extremes, _ENDS, strict=True):
-        emit.put(total, emit.vector(ends, index(0), lanes), index(0), lanes)
-        with build.serial(index(1), index(parts)) as part:
-            _add(total, emit.vector(ends, part * index(lanes), lanes), combine, lanes)
-        with build.serial(index(whole * WIDE), index(count // lanes)) as number:
-            _add(total, emit.vector(data, number * index(lanes), lanes), combine, lanes)
-    low, high = (folded(total, lanes, combine) for total, combine in zip(totals, _ENDS, strict=True))
-    with build.serial(index(count - count % lanes), index(count)) as number:
-        for end, combine in zip((low, high), _ENDS, strict=True):
-            _add(end, emit.vector(data, number, 1), combine, 1)
-    zero, one, levels = (build.float32(number) for number in (0.0, 1.0, 255.0))
-    span = build.bind(high[index(0)] - low[index(0)])
-    step = build.bind(tirx.Select(span == zero, one, span / levels))
+        some = Range(lanes)
+        share_vectors(count, lanes, emit.Part(part, parts), lambda start, width: some.take(data, start, width))
+        for number, limit in enumerate(some.limits()):
+            build.buffer_store(limits, limit, [part * index(2) + index(number)])
+    every = Range(1)
+    with emit.loop(2 * parts) as number:
+        every.take(limits, number, 1)
+    step, offset = every.scale()
     build.buffer_store(scale, step, [index(0)])
-    offset = tirx.max(tirx.min(tirx.nearbyint(zero - low[index(0)] / step), levels), zero)
     build.buffer_store(zero_point, tirx.Cast("uint8", offset), [index(0)])
-
-
-def _part(data: tirx.Buffer, extremes: Sequence[tirx.Buffer], part: emit.Part, whole: int, lanes: int) -> None:
-    """The least and the largest element of each lane, of zero and some of the groups of vectors, which are `whole`."""
-    held = [[emit.cleared(1, lanes) for _ in range(WIDE)] for _ in _ENDS]
-    with emit.share_loop(*part, whole) as group:
-        for number in range(WIDE):
-            value = emit.vector(data, (group * index(WIDE) + index(number)) * index(lanes), lanes)
-            for registers, combine in zip(held, _ENDS, strict=True):
-                _add(registers[number], value, combine, lanes)
-    for registers, ends, combine in zip(held, extremes, _ENDS, strict=True):
-        total = emit.vector(registers[0], index(0), lanes)
-        for register in registers[1:]:
-            total = combine(total, emit.vector(register, index(0), lanes))
-        emit.put(ends, total, part.number * index(lanes), lanes)
-
-
-def _add(total: tirx.Buffer, value: tirx.Expr, combine: Combine, lanes: int) -> None:
-    emit.put(total, combine(emit.vector(total, index(0), lanes), value), index(0), lanes)
