@@ -11,7 +11,6 @@ from tvm import relax, te, tirx
 from heterocc.compiler.lower.converters.arrays.axes import count_of, left_sizes, on_axis, right_axes
 from heterocc.compiler.lower.converters.computed.numbers import element, product, results, sizes, vector, whole
 from heterocc.compiler.lower.converters.registry import RESULTS, Context, converter
-from heterocc.compiler.lower.converters.requested import requested
 from heterocc.compiler.lower.converters.values import dims_of, dtype_of, fixed, rank_of
 from heterocc.compiler.lower.sized import emit_sized
 from heterocc.compiler.lower.variables import Extent, as_int64, same
@@ -217,9 +216,9 @@ def _tile(ctx: Context, data: relax.Expr, times: relax.Expr) -> relax.Expr:
 
 
 def tiled(ctx: Context, data: relax.Expr, repeats: relax.Expr) -> relax.Expr:
-    """Tile by a kernel that copies rows, and need not divide indices for each element.
+    """Tile as a broadcast along axes of its own, and a view of that.
 
-    Repetitions of single elements are a broadcast, which operators behind it do not wait for.
+    Repetitions of single elements are a broadcast that operators behind it do not wait for.
     """
     shape, times = dims_of(data), fixed(repeats)
     has_elements = all(n > 0 for n in shape if isinstance(n, int))
@@ -230,4 +229,11 @@ def tiled(ctx: Context, data: relax.Expr, repeats: relax.Expr) -> relax.Expr:
     result = [n * int(count) for n, count in zip(shape, times, strict=True)]
     if all(count == 1 or (isinstance(n, int) and n == 1) for n, count in zip(shape, times, strict=True)):
         return op.broadcast_to(data, result)
-    return requested(ctx, "tile", [data], [(result, dtype_of(data))], times=",".join(map(str, times)))
+    apart = [n for pair in zip(map(int, times), shape, strict=True) for n in pair]
+
+    def compute(given: list[te.Tensor], _: list[tirx.Expr], wanted: list[tirx.Expr]) -> te.Tensor:
+        return te.compute(wanted, lambda *place: given[0](*place[1::2]), name="tile")
+
+    # Fused with the view, it would divide the place of each element.
+    made = emit_sized(ctx.bb, compute, [data], [], apart, dtype_of(data), "tile", opaque=True)
+    return op.reshape(made, [as_int64(n) for n in result])

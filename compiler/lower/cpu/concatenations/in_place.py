@@ -20,7 +20,7 @@ from heterocc.compiler.lower.kernels.expressions import dtype_of, loads
 from heterocc.compiler.lower.relax.importer import dtype_name, static_shape
 from heterocc.compiler.lower.relax.kernels import Home, KernelModule
 from heterocc.compiler.lower.relax.views import is_view, only_tensor
-from heterocc.compiler.lower.straight import arguments_of, bindings_of, is_kernel_call, is_static, outputs_of, vars_of
+from heterocc.compiler.lower.straight import arguments_of, bindings_of, is_kernel_call, outputs_of, vars_of
 
 CONCATENATED = "T_concat"
 """How TVM's blocks of a concatenation are called, and ours."""
@@ -61,9 +61,9 @@ def joined_in_place(module: KernelModule) -> KernelModule:
 
 
 def _reshaped(module: KernelModule, call: relax.Call, values: Mapping[relax.Var, relax.Expr]) -> list[relax.Var]:
-    """The value that a kernel of any size only reshapes, if it does; with fixed sizes such a copy is fused or quick."""
+    """The value that a kernel only reshapes, if it does."""
     part = only_tensor(call)
-    if part is None or is_static(call) or not is_view(module.mod[call.args[0]], call):
+    if part is None or not is_view(module.mod[call.args[0]], call):
         return []
     while part in values and _operator(values[part]) == "relax.reshape":
         part = values[part].args[0]
@@ -86,11 +86,20 @@ def _operator(value: relax.Expr) -> str | None:
     return getattr(value.op, "name", None) if isinstance(value, relax.Call) else None
 
 
+def _begins_inside(name: str, homes: Mapping[str, Home]) -> bool:
+    """Whether a value begins elsewhere than the one that it and others are written to."""
+    while name in homes:
+        if not isinstance(homes[name].start, int) or homes[name].start:
+            return True
+        name = homes[name].whole
+    return False
+
+
 def parts_among(module: KernelModule) -> dict[str, frozenset[int]]:
-    """For each kernel the numbers of the arguments, its output among them, that may lie inside another value."""
+    """For each kernel the numbers of the arguments, its output among them, that may begin inside another value."""
     parts: dict[str, frozenset[int]] = {}
     bindings = bindings_of(module.mod["main"])
-    inside = set(module.homes)
+    inside = {name for name in module.homes if _begins_inside(name, module.homes)}
     for binding in bindings if inside else ():
         if is_kernel_call(binding.value):
             name = binding.value.args[0].name_hint

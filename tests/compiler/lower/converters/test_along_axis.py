@@ -118,6 +118,17 @@ def test_running_sums_are_those_of_numpy_for_every_axis(tmp_path: Path) -> None:
     check_sums([(shape, axis) for shape in shapes for axis in range(len(shape)) for _ in range(4)], tmp_path)
 
 
+def test_repetitions_of_short_rows_are_those_of_numpy_in_every_type(tmp_path: Path) -> None:
+    model = Model()
+    for shape, times in (((5, 3), (4, 30)), ((3, 17), (4, 3)), ((2, 3, 2), (3, 2, 5)), ((33,), (3,))):
+        x = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+        model.add("Tile", x, np.tile(x, times), times)
+    for dtype in (np.int64, np.int16, np.uint8, np.bool_):
+        x = (np.arange(66) % 5).astype(dtype).reshape(2, 1, 33)
+        model.add("Tile", x, np.tile(x, (2, 5, 2)), (2, 5, 2))
+    model.check(tmp_path)
+
+
 def test_casts_to_integers_round_towards_zero_and_define_numbers_out_of_range(tmp_path: Path) -> None:
     inside = np.array([0.5, -0.5, 1.9, -1.9, 2147483520, -2147483648, 255.7, -3.2, 0, -0.0, 7] * 3, np.float32)
     beyond = np.array([3e9, -3e9, np.nan, np.inf, -np.inf] * 4, np.float32)

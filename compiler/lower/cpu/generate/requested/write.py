@@ -21,7 +21,6 @@ from heterocc.compiler.lower.cpu.generate.requested.expert_product import write_
 from heterocc.compiler.lower.cpu.generate.requested.linear_attention import write_linear_attention
 from heterocc.compiler.lower.cpu.generate.requested.overlap_add import write_overlap_add
 from heterocc.compiler.lower.cpu.generate.requested.request import Request
-from heterocc.compiler.lower.cpu.generate.requested.tile import write_tile
 from heterocc.compiler.lower.cpu.generate.requested.top_k import write_index_of, write_top_k
 from heterocc.compiler.lower.cpu.sizes import SizeUnknownError, assuming, dims_of
 from heterocc.compiler.lower.kernels.expressions import dtype_of
@@ -39,7 +38,6 @@ WRITERS: Mapping[str, Writer] = {
     "index_of": write_index_of,
     "linear_attention": write_linear_attention,
     "overlap_add": write_overlap_add,
-    "tile": write_tile,
     "top_k": write_top_k,
 }
 """Functions that write the body of a kernel on flat buffers of its arguments."""

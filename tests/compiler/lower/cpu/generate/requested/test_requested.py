@@ -139,18 +139,6 @@ def test_ranges_of_bytes_agree(cpu: str) -> None:
     made.check(cpu)
 
 
-@pytest.mark.parametrize("cpu", runnable())
-def test_repetitions_of_short_rows_agree_in_every_type(cpu: str) -> None:
-    made = Operators()
-    for shape, times in (((5, 3), (4, 30)), ((3, 17), (4, 3)), ((2, 3, 2), (3, 2, 5)), ((7, 2), (1, 2)), ((33,), (3,))):
-        x = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
-        made.add("Tile", [x], [np.tile(x, times)], times)
-    for dtype in (np.int64, np.float64, np.int16, np.uint8, np.bool_):
-        x = (np.arange(66) % 5).astype(dtype).reshape(2, 1, 33)
-        made.add("Tile", [x], [np.tile(x, (2, 5, 2))], (2, 5, 2))
-    made.check(cpu)
-
-
 OVERLAPS: Sequence[tuple[tuple[int, ...], tuple[int, ...], dict[str, list[int]]]] = (
     ((9, 35), (3, 3), {"strides": [2, 2], "pads": [1, 1, 1, 1]}),
     ((7, 16), (5, 4), {"strides": [3, 2], "pads": [0, 1, 2, 0]}),
