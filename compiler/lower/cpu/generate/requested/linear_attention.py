@@ -17,7 +17,9 @@ from heterocc.compiler.lower.cpu.generate.places import index
 from heterocc.compiler.lower.cpu.generate.requested.request import Request
 
 WIDE = 4
-"""Vectors of columns of a task."""
+"""Vectors of columns of a task, which are computed as one."""
+
+_ZERO = index(0)
 
 
 def write_linear_attention(request: Request, arguments: Sequence[tirx.Buffer]) -> None:
@@ -36,33 +38,29 @@ def write_linear_attention(request: Request, arguments: Sequence[tirx.Buffer]) -
     query_heads, key_heads = request.number("query_heads"), shapes[1][2] // size
     group = max(1, query_heads // heads)
     result_heads = shapes[-2][2] // columns
-    lanes = math.gcd(columns, request.isa.lanes)
-    wide = math.gcd(columns // lanes, max(1, WIDE // group))
-    chunks = columns // (lanes * wide)
+    lanes = math.gcd(columns, request.isa.lanes * max(1, WIDE // group))
+    chunks = columns // lanes
     scale = tirx.const(float(request.text("scale")), "float32")
     rows_have_factors = factors is not None and shapes[3 if past is None else 4][2] != heads
     each_rate = 0 if rates is None else shapes[-3][2]
 
-    def put(buffer: tirx.Buffer, vector: int, value: tirx.Expr) -> None:
-        emit.put(buffer, value, index(vector * lanes), lanes)
+    def put(buffer: tirx.Buffer, value: tirx.Expr) -> None:
+        emit.put(buffer, value, index(0), lanes)
 
-    def held(buffer: tirx.Buffer, vector: int) -> tirx.Expr:
-        return emit.vector(buffer, index(vector * lanes), lanes)
+    def held(buffer: tirx.Buffer, place: tirx.Expr = _ZERO) -> tirx.Expr:
+        return emit.vector(buffer, place, lanes)
 
     def spread(value: tirx.Expr) -> tirx.Expr:
         return emit.broadcast(value, lanes)
 
     with emit.shared_loop(batch * heads * chunks, batch * heads * steps * size * columns) as task:
         item, head, chunk = emit.unpacked(task, (batch, heads, chunks))
-        first = build.bind(chunk * index(lanes * wide))
+        first = build.bind(chunk * index(lanes))
         begin = build.bind((item * index(heads) + head) * index(size * columns) + first)
         with emit.loop(size) as row:
-            for vector in range(wide):
-                place = begin + row * index(columns) + index(vector * lanes)
-                old = emit.zeros(lanes) if past is None else emit.vector(past, place, lanes)
-                emit.put(state, old, place, lanes)
-        found, change = emit.registers(wide, lanes), emit.registers(wide, lanes)
-        sums = [emit.registers(wide, lanes) for _ in range(group)]
+            place = begin + row * index(columns)
+            emit.put(state, emit.zeros(lanes) if past is None else held(past, place), place, lanes)
+        found, change, *sums = (emit.registers(1, lanes) for _ in range(2 + group))
         with build.serial(index(0), index(steps)) as step:
             at = build.bind(item * index(steps) + step)
             key = build.bind((at * index(key_heads) + tirx.floordiv(head, index(heads // key_heads))) * index(size))
@@ -75,32 +73,23 @@ def write_linear_attention(request: Request, arguments: Sequence[tirx.Buffer]) -
                 every = at * index(heads) + head
                 return factors[every * index(size) + row if rows_have_factors else every]
 
-            for vector in range(wide):
-                put(found, vector, emit.zeros(lanes))
-                for some in sums:
-                    put(some, vector, emit.zeros(lanes))
+            for register in (found, *sums):
+                put(register, emit.zeros(lanes))
+            wanted = held(values, value)
             if rates is not None:
                 with build.serial(index(0), index(size)) as row:
                     number = keys[key + row] if factors is None else keys[key + row] * factor(row)
-                    for vector in range(wide):
-                        old = emit.vector(state, begin + row * index(columns) + index(vector * lanes), lanes)
-                        put(found, vector, held(found, vector) + spread(number) * old)
-            for vector in range(wide):
-                wanted = emit.vector(values, value + index(vector * lanes), lanes)
-                if rates is not None:
-                    rate = rates[at * index(each_rate) + (head if each_rate > 1 else index(0))]
-                    wanted = spread(rate) * (wanted - held(found, vector))
-                put(change, vector, wanted)
+                    put(found, held(found) + spread(number) * held(state, begin + row * index(columns)))
+                rate = rates[at * index(each_rate) + (head if each_rate > 1 else index(0))]
+                wanted = spread(rate) * (wanted - held(found))
+            put(change, wanted)
             with build.serial(index(0), index(size)) as row:
-                for vector in range(wide):
-                    place = begin + row * index(columns) + index(vector * lanes)
-                    old = emit.vector(state, place, lanes)
-                    old = old if factors is None else old * spread(factor(row))
-                    emit.put(state, old + spread(keys[key + row]) * held(change, vector), place, lanes)
-                    for number, some in enumerate(sums):
-                        one = queries[query + index(number * size) + row]
-                        put(some, vector, held(some, vector) + spread(one) * emit.vector(state, place, lanes))
+                place = begin + row * index(columns)
+                old = held(state, place) if factors is None else held(state, place) * spread(factor(row))
+                emit.put(state, old + spread(keys[key + row]) * held(change), place, lanes)
+                for number, some in enumerate(sums):
+                    one = queries[query + index(number * size) + row]
+                    put(some, held(some) + spread(one) * held(state, place))
             for number, some in enumerate(sums):
-                for vector in range(wide):
-                    to = (at * index(result_heads) + head * index(group) + index(number)) * index(columns) + first
-                    emit.put(result, held(some, vector) * spread(scale), to + index(vector * lanes), lanes)
+                to = (at * index(result_heads) + head * index(group) + index(number)) * index(columns) + first
+                emit.put(result, held(some) * spread(scale), to, lanes)
