@@ -13,7 +13,7 @@ from heterocc.artifacts.packed import PackedArray
 from heterocc.compiler.lower.converters.checked_places import checked_places
 from heterocc.compiler.lower.converters.registry import Context
 from heterocc.compiler.lower.converters.requested import has_plain_sizes, requested
-from heterocc.compiler.lower.converters.values import as_dtype, dims_of, dtype_of, rank_of
+from heterocc.compiler.lower.converters.values import as_dtype, dims_of, dtype_of, rank_of, scalar
 from heterocc.compiler.lower.sized import emit_sized
 from heterocc.compiler.lower.straight import array_of, constant
 from heterocc.compiler.lower.variables import as_int64
@@ -204,13 +204,19 @@ def block_factor(ctx: Context, a: relax.Expr, weight: BlockedWeight, *, rounded:
         data = op.nn.pad(data, [0, 0] * (rank_of(a) - 1) + [0, more])
     data = ctx.bb.normalize(data)
     *rows, terms = dims_of(data)
-    blocks = (*rows, terms // weight.block)
-    numbers = [((*rows, terms), "int8"), (blocks, "float32"), (blocks, "int32")]
+    blocks = [as_int64(n) for n in (*rows, terms // weight.block)]
+    apart = ctx.bb.emit(op.reshape(data, [*blocks, as_int64(weight.block)]))
     if not rounded:
-        apart = op.reshape(data, [as_int64(n) for n in (*blocks, weight.block)])
         return [data, ctx.bb.emit(op.sum(apart, -1))]
-    found = requested(ctx, "block_codes", [data], numbers, block=weight.block)
-    return [ctx.bb.emit(relax.TupleGetItem(found, n)) for n in range(3)]
+    # The largest of numbers leaves a NaN out, of which a sum is NaN.
+    most = ctx.bb.emit(op.max(op.abs(apart), -1, keepdims=True))
+    zero, levels = scalar(0.0, "float32"), scalar(_LEVELS, "float32")
+    inverse = op.where(op.equal(most, zero), zero, op.divide(levels, most))
+    found = ctx.bb.emit(op.round(op.multiply(apart, ctx.bb.emit(inverse))))
+    total = ctx.bb.emit(op.sum(found, -1))
+    scales = op.where(op.isnan(total), total, op.reshape(op.divide(most, levels), blocks))
+    codes = op.reshape(op.astype(found, "int8"), data.ty.shape)
+    return [ctx.bb.emit(value) for value in (codes, scales, op.astype(total, "int32"))]
 
 
 def weight_tables(ctx: Context, weight: BlockedWeight, *, rounded: bool) -> tuple[list[relax.Expr], dict[str, int]]:
@@ -232,6 +238,9 @@ def weight_tables(ctx: Context, weight: BlockedWeight, *, rounded: bool) -> tupl
         tables.append(constant(weight.table))
     return [_shared(ctx, weight.words()), _shared(ctx, weight.in_tiles(weight.scales)), *tables], options
 
+
+_LEVELS = 127.0
+"""The code of the largest number of a block."""
 
 _TABLES = "tables of rows"
 

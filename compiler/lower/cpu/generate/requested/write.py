@@ -14,7 +14,6 @@ from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.places import index, shape_of
 from heterocc.compiler.lower.cpu.generate.recurrent.kernel import write_layer
-from heterocc.compiler.lower.cpu.generate.requested.block_codes import write_block_codes
 from heterocc.compiler.lower.cpu.generate.requested.blocked_product import write_blocked_product
 from heterocc.compiler.lower.cpu.generate.requested.byte_range import write_byte_range
 from heterocc.compiler.lower.cpu.generate.requested.expert_product import write_expert_order, write_expert_product
@@ -30,7 +29,6 @@ from heterocc.compiler.lower.written import REQUEST, WRITTEN
 Writer = Callable[[Request, Sequence[tirx.Buffer]], None]
 
 WRITERS: Mapping[str, Writer] = {
-    "block_codes": write_block_codes,
     "blocked_product": write_blocked_product,
     "byte_range": write_byte_range,
     "expert_order": write_expert_order,
