@@ -1,4 +1,4 @@
-"""The state of a recurrent layer in 8 bits: levels of its range, as DynamicQuantizeLinear defines them."""
+"""Numbers in 8 bits: levels of their range, as DynamicQuantizeLinear defines them, and those of a recurrent state."""
 
 from __future__ import annotations
 
@@ -11,11 +11,44 @@ from heterocc.compiler.lower.cpu.generate.emit import broadcast, put, vector
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.places import index
 from heterocc.compiler.lower.cpu.generate.recurrent.arguments import array
-from heterocc.compiler.lower.cpu.generate.requested.byte_range import LEVELS, Range
-from heterocc.compiler.lower.cpu.generate.spans import folded
+from heterocc.compiler.lower.cpu.generate.spans import Combine, folded
 
 _WIDE = (4, 2, 1)
 """Vectors that are read together, if the state has whole ones: a comparison waits for the one before."""
+
+_LEVELS = 255.0
+"""The largest of bytes."""
+
+_ENDS: tuple[Combine, Combine] = (lambda end, value: tirx.min(value, end), lambda end, value: tirx.max(value, end))
+"""Of a number and NaN, the second operand is the result: a NaN among the data is left out."""
+
+
+class Range:
+    """The least and the largest of zero and of numbers that are taken in vectors."""
+
+    def __init__(self, lanes: int) -> None:
+        self.lanes, self.ends = lanes, [emit.cleared(1, lanes) for _ in _ENDS]
+
+    def take(self, data: tirx.Buffer, start: tirx.Expr, lanes: int) -> None:
+        """Write the code that takes so many numbers of a flat buffer, no more than the range has lanes."""
+        for end, combine in zip(self.ends, _ENDS, strict=True):
+            value = combine(emit.vector(end, index(0), lanes), emit.vector(data, start, lanes))
+            emit.put(end, value, index(0), lanes)
+
+    def limits(self) -> tuple[tirx.Expr, tirx.Expr]:
+        """The least and the largest number."""
+        low, high = (folded(e, self.lanes, combine)[index(0)] for e, combine in zip(self.ends, _ENDS, strict=True))
+        return build.bind(low), build.bind(high)
+
+    def scale(self) -> tuple[tirx.Expr, tirx.Expr]:
+        """The height of a level of bytes of the range, and the level of zero, as numbers.
+
+        The definition is that of ONNX's DynamicQuantizeLinear; a range of zero has the scale 1, as in ONNX Runtime.
+        """
+        (low, high), zero, most = self.limits(), build.float32(0.0), build.float32(_LEVELS)
+        span = build.bind(high - low)
+        scale = build.bind(tirx.Select(span == zero, build.float32(1.0), span / most))
+        return scale, build.bind(tirx.max(tirx.min(tirx.nearbyint(zero - low / scale), most), zero))
 
 
 class Levels:
@@ -37,7 +70,7 @@ class Levels:
     def write(self, state: tirx.Buffer, start: tirx.Expr) -> None:
         """Write the code that makes them from rows of the state, [batch, padded] from `start` on in a flat buffer."""
         layer, lanes = self.layer, self.lanes
-        zero, most = tirx.const(0, "float32"), tirx.const(LEVELS, "float32")
+        zero, most = tirx.const(0, "float32"), tirx.const(_LEVELS, "float32")
         every = Range(lanes)
         with emit.loop(self.batch * (layer.padded // lanes)) as part:
             every.take(state, start + part * index(lanes), lanes)
