@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from types import MappingProxyType
 from typing import Any
 
@@ -56,9 +56,9 @@ class Binding:
     """A separate context: write into `inputs`, call `run`, read `outputs`. A run copies and allocates nothing.
 
     `inputs` and `outputs` map names to numpy arrays over the session's memory (64-byte aligned, C-contiguous). Inputs
-    keep their contents from run to run; `inputs[name] = array` copies into the session's memory. Outputs are valid
-    until the next run. An output that is a model input shares the input's array; an output that is a constant must not
-    be written. Not thread-safe.
+    have zeros at first, or the values that the model has for them, and keep their contents from run to run;
+    `inputs[name] = array` copies into the session's memory. Outputs are valid until the next run. An output that is a
+    model input shares the input's array; an output that is a constant must not be written. Not thread-safe.
 
     Raises FeedError if an input or output has no static shape.
     """
@@ -71,20 +71,29 @@ class Binding:
         alive: Callable[[], object],
         run_on: Callable[[Context, Sequence[Any]], None],
         where: str,
+        values: Mapping[str, Any],
+        shown: Set[str],
     ) -> None:
         """For `Session.bind`: a context, tensors with the numbers of their values, the session's check and its run.
 
-        `where` is the bundle, for errors.
+        `where` is the bundle, for errors. `values` are those of inputs at first; inputs that are not `shown` keep them.
         """
         self._context = context
         self._alive = alive
         self._run_on = run_on
-        taken = list(inputs)
+        taken = []
+        for info, value in inputs:
+            if info.name in shown:
+                taken.append((info, value))
+            elif (array := context.arrays.get(value)) is not None:
+                np.copyto(array, values[info.name])
+            else:
+                context.objects[value] = values[info.name]
         checks = {info.name: InputCheck(info, where) for info, _ in taken}
         self._inputs = BoundArrays(self._views(taken), where, checks)
         self._outputs = BoundArrays(self._views(outputs), where)
-        for array in self._inputs.values():
-            array.fill(0)
+        for name, array in self._inputs.items():
+            np.copyto(array, values.get(name, 0))
 
     @property
     def inputs(self) -> BoundArrays:

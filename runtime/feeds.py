@@ -11,7 +11,7 @@ from heterocc.artifacts.dtypes import NARROW, Container, container, is_text
 from heterocc.artifacts.errors import FeedError, Hint
 from heterocc.artifacts.frozen import frozen
 from heterocc.artifacts.manifest import TensorSpec
-from heterocc.runtime.plan.schedule import numpy_dtype, static_shape
+from heterocc.runtime.plan.schedule import numpy_dtype
 from heterocc.runtime.sizes import Place, Sizes
 
 Array = np.ndarray[Any, Any]
@@ -131,7 +131,7 @@ class InputCheck:
         array = native(self._as_array(given))
         if array.dtype != self.dtype:
             self._refuse("dtype", self.info.dtype, array.dtype.name, self._dtype_hint(array))
-        if not self._fits(array.shape):
+        if not self.fits(array.shape):
             self._refuse_shape(array)
         return array
 
@@ -166,7 +166,7 @@ class InputCheck:
         text = is_text(self.info.dtype)
         if text and not (isinstance(given, np.ndarray) and given.dtype.kind in "UOST"):
             self._refuse("a numpy array of strings", "", type(given).__name__, "np.array([...], dtype=object)")
-        if text and not self._fits(given.shape):
+        if text and not self.fits(given.shape):
             self._refuse("shape", self.info.shape_text(), str(list(given.shape)), None)
         return native(given) if isinstance(given, np.ndarray) else given
 
@@ -191,11 +191,12 @@ class InputCheck:
         if not isinstance(given, np.ndarray) or given.dtype.name != self.info.dtype:
             got = given.dtype.name if isinstance(given, np.ndarray) else type(given).__name__
             self._refuse("dtype", self.info.dtype, got, f"array.astype(ml_dtypes.{self.info.dtype})")
-        if not self._fits(given.shape):
+        if not self.fits(given.shape):
             self._refuse_shape(given)
         return given
 
-    def _fits(self, shape: Sequence[int]) -> bool:
+    def fits(self, shape: Sequence[int]) -> bool:
+        """Whether the model takes an array of this shape here."""
         want = self.info.shape
         return want is None or (len(want) == len(shape) and self._wrong(shape) is None)
 
@@ -254,12 +255,12 @@ class InputCheck:
 class FeedCheck:
     """Checks a feed: all inputs are present, all names are known, and all dtypes and shapes are correct."""
 
-    __slots__ = ("_defaults", "_expected", "_ties", "checks", "names", "where")
+    __slots__ = ("_expected", "_ties", "checks", "defaults", "names", "where")
 
     def __init__(self, infos: Sequence[TensorInfo], where: str, defaults: Mapping[str, Any] | None = None) -> None:
         """`defaults` are the values of inputs that a feed may leave out."""
         self.where = where
-        self._defaults = dict(defaults or {})
+        self.defaults = dict(defaults or {})
         self.names = tuple(i.name for i in infos)
         self.checks = tuple(InputCheck(i, where) for i in infos)
         self._expected = tuple((c.info.name, c.dtype, c.shape) for c in self.checks)
@@ -284,8 +285,8 @@ class FeedCheck:
         """The inputs of a feed that needs conversions, or that is refused."""
         if not isinstance(feed, Mapping):
             feed = self._by_name(feed)
-        if self._defaults:
-            feed = {**self._defaults, **feed}
+        if self.defaults:
+            feed = {**self.defaults, **feed}
         if len(feed) != len(self.names):
             self._refuse_names(feed)
         try:
@@ -319,7 +320,7 @@ class FeedCheck:
             )
         names = self.names
         if len(values) != len(names):  # those that have values of their own may be left out
-            names = tuple(name for name in names if name not in self._defaults)
+            names = tuple(name for name in names if name not in self.defaults)
         if len(values) != len(names):
             inputs = "1 input" if len(self.names) == 1 else f"{len(self.names)} inputs"
             raise FeedError(
@@ -398,25 +399,3 @@ def _ties(infos: Sequence[TensorInfo]) -> dict[str, list[tuple[int, int]]]:
 
 def _is_static(shape: Sequence[int | str | None] | None) -> bool:
     return shape is not None and all(isinstance(d, int) for d in shape)
-
-
-def check_out(name: str, out: Any, spec: TensorSpec, where: str) -> Array:
-    """Check the dtype and shape of a caller's array for an output, and that it is writeable. Raises FeedError."""
-    if not isinstance(out, np.ndarray):
-        raise FeedError(f"out['{name}'] must be a numpy array, got {type(out).__name__}", where=where)
-    shape = static_shape(spec)
-    if shape is None:
-        raise FeedError(
-            f"output '{name}' has no static shape and cannot be written to a given array",
-            where=where,
-            hint="leave it out of `out`",
-        )
-    if out.dtype.newbyteorder("=") != numpy_dtype(spec.dtype) or out.shape != shape:
-        raise FeedError(
-            f"out['{name}'] must be {spec.dtype} {list(shape)}, got {out.dtype.name} {list(out.shape)}",
-            where=where,
-            hint=f"np.empty({shape}, {spec.dtype!r})",
-        )
-    if not out.flags.writeable:
-        raise FeedError(f"out['{name}'] is read-only", where=where, hint="give an array that may be written")
-    return out

@@ -23,6 +23,7 @@ from heterocc.runtime.native.cpu_runner import Run, RunValue, new_runner
 from heterocc.runtime.plan.schedule import numpy_dtype
 from heterocc.runtime.pool import ContextPool
 from heterocc.runtime.select.select import labels, others_here
+from heterocc.runtime.targets import fill_out
 
 LOOK_NS = 1_000_000
 """Time in ns from a look at the bundle's file to the next: a system call takes as long as a small operator, and about
@@ -226,7 +227,8 @@ class Runs:
         value = self._variant.outputs[index]
         array = context.arrays.get(value)
         if array is None:
-            return to_python(context.objects[value])
+            result = to_python(context.objects[value])
+            return result if target is None else fill_out(self._names[index], target, result, self._bundle.path)
         if target is None:
             return array.copy()
         np.copyto(target, array)

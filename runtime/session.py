@@ -15,7 +15,7 @@ from heterocc.artifacts.weights.verify import Verification
 from heterocc.runtime import forks
 from heterocc.runtime.asynchronous import Asynchronous
 from heterocc.runtime.binding import Binding, StatefulBinding, require_names
-from heterocc.runtime.feeds import Array, Feed, Tensors
+from heterocc.runtime.feeds import Array, Feed, TensorInfo, Tensors
 from heterocc.runtime.inspected import Inspected
 from heterocc.runtime.loading.changing import Changing
 from heterocc.runtime.loading.loaded import Results
@@ -222,6 +222,15 @@ class Session(Asynchronous, Inspected):
         return tuple(dict.fromkeys(name for member in self._members for name in member.devices))
 
     @property
+    def replaceable(self) -> Tensors:
+        """Constants of the model that a run may give as inputs, too, which ONNX Runtime computes then.
+
+        Other initializers with a value of their own are `inputs`, which a run may leave out.
+        """
+        record = self._bundle.manifest.replacing
+        return Tensors(() if record is None else map(TensorInfo.of, record.inputs))
+
+    @property
     def bundle(self) -> Bundle:
         """The open bundle."""
         return self._bundle
@@ -270,8 +279,9 @@ class Session(Asynchronous, Inspected):
         In place of a mapping, a feed may be the array of the only input, or a list of arrays in the order of `inputs`.
         Inputs must have exactly the model's dtype and shape, in any memory layout. Results are new arrays, except for
         the outputs that `out` has arrays for: these arrays are written and returned, and their contents are undefined
-        if the run fails. `output_names` None means all. CPU code reads large inputs and writes large results in place;
-        the arrays must not be changed during a run.
+        if the run fails. If only the run knows an output's size, and the array has another one, the run fails with
+        FeedError at its end. `output_names` None means all. CPU code reads large inputs and writes large results in
+        place; the arrays must not be changed during a run.
 
         Raises FeedError before anything runs, BundleHashError if weights are damaged, BundleChangedError if the file
         was changed in place, InputValueError that names a node that cannot compute with the values of the inputs, and
@@ -317,36 +327,38 @@ class Session(Asynchronous, Inspected):
             self._runner.begin()
 
     @overload
-    def bind(self, shapes: Mapping[str, Sequence[int]] | None = None) -> Binding: ...
+    def bind(self, shapes: Mapping[str, Sequence[int]] | None = None, *, replacing: Sequence[str] = ()) -> Binding: ...
     @overload
     def bind(self, shapes: None = None, *, state: Mapping[str, str]) -> StatefulBinding: ...
 
     def bind(
-        self, shapes: Mapping[str, Sequence[int]] | None = None, *, state: Mapping[str, str] | None = None
+        self,
+        shapes: Mapping[str, Sequence[int]] | None = None,
+        *,
+        state: Mapping[str, str] | None = None,
+        replacing: Sequence[str] = (),
     ) -> Binding | StatefulBinding:
         """Return a new Binding: arrays over the session's memory for inputs and outputs.
 
-        Of a bundle for several shapes, `shapes` by input selects one; the default is the first.
+        Of a bundle for several shapes, `shapes` by input selects one; the default is the first. `replacing` names
+        constants of `Session.replaceable` that are inputs of the binding, too, which runs in ONNX Runtime then.
 
         `state={"past.0.key": "present.0.key", …}` returns a StatefulBinding instead: a run reads, for each of these
         inputs, what the last run wrote to the output. It takes inputs of any shapes that `run` takes.
 
-        Raises FeedError, and UsageError if both are given.
+        Raises FeedError, and UsageError if two of the three are given.
         """
         for given, what in ((shapes, "shapes"), (state, "states")):
             if given is not None:
                 require_names(given, what, self._bundle.path)
         if state is not None:
-            if shapes is not None:
-                hint = "runs with a state take inputs of any shape"
-                raise UsageError("bind takes either shapes or a state", hint=hint)
+            if shapes is not None or replacing:
+                other = "shapes" if shapes is not None else "constants to replace"
+                hint = "runs with a state take inputs of any shape, and constants by their names"
+                raise UsageError(f"bind takes either {other} or a state", hint=hint)
             self._alive()
             return StatefulBinding(self._runner.run, self.inputs, self.outputs, state, self._bundle.path)
-        loaded, ready = self._using(lambda loaded: (loaded, loaded.matching(shapes)))
-        with forks.working(self._bundle.path):
-            inputs = zip(loaded.inputs, ready.variant.inputs, strict=True)
-            outputs = zip(loaded.outputs, ready.variant.outputs, strict=True)
-            return Binding(ready.pool.new(), inputs, outputs, self._alive, ready.runs.run_on, self._bundle.path)
+        return self._using(lambda loaded: loaded.bind(self._alive, shapes, replacing))
 
     # ---- closing --------------------------------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -10,15 +10,17 @@ from heterocc.artifacts.bundle import Bundle
 from heterocc.artifacts.errors import BundleError, FeedError, UsageError
 from heterocc.artifacts.manifest import Variant
 from heterocc.runtime import forks
+from heterocc.runtime.binding import Binding
 from heterocc.runtime.execute.cuda_streams import device_keeper
 from heterocc.runtime.execute.loaded_code import close_unloaded
-from heterocc.runtime.feeds import Array, Feed, FeedCheck, InputCheck, TensorInfo, check_out, nearest
+from heterocc.runtime.feeds import Array, Feed, FeedCheck, InputCheck, TensorInfo, nearest
 from heterocc.runtime.loading.empty import EmptyResults
 from heterocc.runtime.loading.replacing import ReplacingRuns
 from heterocc.runtime.select.opening import Opened
 from heterocc.runtime.select.select import labels
 from heterocc.runtime.shapes import Ready, ShapeVariants, named
 from heterocc.runtime.sizes import input_places
+from heterocc.runtime.targets import check_out
 
 Results = dict[str, Any]
 
@@ -61,9 +63,10 @@ class Loaded:
         self._names = tuple(t.name for t in model.outputs)
         self._every = range(len(self._names))
         self._name = self._names[0] if len(self._names) == 1 else None
-        defaults = _defaults(bundle, self.inputs)
-        self._check = FeedCheck(self.inputs, bundle.path, defaults)
-        self._replacing = ReplacingRuns(bundle, defaults, profile=profile) if model.held else None
+        self.defaults = _defaults(bundle, self.inputs)
+        """The values of inputs that a run may leave out."""
+        self._check = FeedCheck(self.inputs, bundle.path, self.defaults)
+        self._replacing = ReplacingRuns(bundle, self.defaults, profile=profile) if model.held else None
         self._shapes: ShapeVariants | None = None
         if len(self.variants) > 1:
             self._shapes = ShapeVariants(bundle, first, self.inputs, profile=profile)
@@ -157,7 +160,7 @@ class Loaded:
     @cached_property
     def _empty_results(self) -> EmptyResults:
         """What answers requests without elements that code refuses, made when there is the first of them."""
-        return EmptyResults(self.variants, self.inputs, self._bundle.path, _defaults(self._bundle, self.inputs))
+        return EmptyResults(self.variants, self.inputs, self._bundle.path, self.defaults)
 
     def _listed(self, names: Any) -> list[Any]:
         """Names in another form than a list. Raises FeedError for anything else, such as the array of an input."""
@@ -212,6 +215,45 @@ class Loaded:
             return first
         variants = self._shapes or ShapeVariants(self._bundle, first, self.inputs, profile=False)
         return variants.matching(shapes)
+
+    def bind(
+        self, alive: Callable[[], object], shapes: Mapping[str, Sequence[int]] | None, replacing: Sequence[str]
+    ) -> Binding:
+        """A binding, as `Session.bind` makes it, which calls `alive` before each run."""
+        if replacing and shapes is not None:
+            raise UsageError("bind takes either shapes or constants to replace", where=self._bundle.path)
+        infos: Sequence[TensorInfo] = self.inputs
+        values: Mapping[str, Any] = self.defaults
+        if replacing:
+            ready, infos, values = self._with_constants(replacing)
+        else:
+            ready = self.matching(shapes)
+        shown = {*(info.name for info in self.inputs), *replacing}
+        with forks.working(self._bundle.path):
+            return Binding(
+                ready.pool.new(),
+                zip(infos, ready.variant.inputs, strict=True),
+                zip(self.outputs, ready.variant.outputs, strict=True),
+                alive,
+                ready.runs.run_on,
+                self._bundle.path,
+                values,
+                shown,
+            )
+
+    def _with_constants(self, names: Sequence[str]) -> tuple[Ready, Sequence[TensorInfo], Mapping[str, Any]]:
+        """The variant for runs that give these constants, all of its inputs, and the values of those with one."""
+        known, where = self._bundle.manifest.model.held, self._bundle.path
+        if isinstance(names, str):
+            raise FeedError(
+                f"constants to replace are a list, not the text '{names}'", where=where, hint=f"['{names}']"
+            )
+        for name in names:
+            if self._replacing is None or name not in known:
+                hint = nearest(str(name), known)
+                raise FeedError(f"'{name}' is not a constant that can be replaced", where=where, hint=hint)
+        assert self._replacing is not None
+        return self._replacing.bound(names, self.alive())
 
     def close(self) -> None:
         """Free code, buffers and weights. Runs in progress finish; later ones raise UsageError."""

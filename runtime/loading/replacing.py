@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from heterocc.artifacts.bundle import Bundle
@@ -16,6 +16,11 @@ from heterocc.runtime.feeds import Array, Feed, FeedCheck, TensorInfo
 from heterocc.runtime.select.opening import open_further
 from heterocc.runtime.shapes import Ready, named
 from heterocc.runtime.sizes import input_places
+
+
+def constant_text(name: str) -> str:
+    """That a run cannot replace a constant."""
+    return f"'{name[:200]}' is a constant of the bundle, which runs replace in ONNX Runtime alone"
 
 
 class ReplacingRuns:
@@ -45,22 +50,33 @@ class ReplacingRuns:
 
     def fitting(self, feed: Feed, first: Ready) -> tuple[Ready, list[Any]]:
         """The variant and its checked inputs. Raises FeedError, BundleHashError and the errors of `load`."""
+        ready, check = self._get(feed, first)
+        arrays = check(feed)
+        if ready.conditions is not None:
+            ready.conditions.check(arrays)
+        return ready, arrays
+
+    def bound(self, names: Iterable[str], first: Ready) -> tuple[Ready, tuple[TensorInfo, ...], Mapping[str, Any]]:
+        """The variant for runs that give these, its inputs, and the values of those that a run may leave out.
+
+        Raises as `fitting` does.
+        """
+        ready, check = self._get(names, first)
+        return ready, tuple(each.info for each in check.checks), check.defaults
+
+    def _get(self, names: Iterable[str], first: Ready) -> tuple[Ready, FeedCheck]:
         record = self._bundle.manifest.replacing
         if record is None:
-            name = next(name for name in feed if name in self._names)
+            name = next(name for name in names if name in self._names)
             raise FeedError(
-                f"'{name[:200]}' is a constant of the bundle, which runs replace in ONNX Runtime alone",
+                constant_text(name),
                 where=self._bundle.path,
                 hint=Hint(
                     "leave it out, or compile the model with ORT, too: compile_model(…, devices='CPU,ORT')",
                     "leave it out, or compile the model with ORT, too: --devices CPU,ORT",
                 ),
             )
-        ready, check = self._loaded or self._load(record, first)
-        arrays = check(feed)
-        if ready.conditions is not None:
-            ready.conditions.check(arrays)
-        return ready, arrays
+        return self._loaded or self._load(record, first)
 
     def close(self) -> tuple[Ready, ...]:
         """Return what is loaded, which the caller closes. Waits for a load; a later one is refused."""

@@ -9,6 +9,7 @@ from typing import Any, Generic, NoReturn, TypeVar
 
 from heterocc.artifacts.errors import HeteroccError, InternalError
 from heterocc.runtime.feeds import Array, nearest
+from heterocc.runtime.loading.replacing import constant_text
 from heterocc.runtime.serve.batches import Share, join, split
 from heterocc.runtime.serve.errors import RequestError
 from heterocc.runtime.serve.models import Served, Tensor
@@ -53,8 +54,10 @@ class Output:
     array: Array
 
 
-def share_of(request: Request) -> Share | None:
-    """The share of a request in a batch; None if its inputs have no common number of rows."""
+def share_of(served: Served, request: Request) -> Share | None:
+    """The share of a request in a batch; None if its inputs have no common number of rows, or replace constants."""
+    if any(given.name not in served.inputs for given in request.inputs):
+        return None
     shapes = [given.shape for given in request.inputs]
     rows = {shape[0] if shape else 0 for shape in shapes}
     if len(rows) != 1 or min(rows) < 1 or len({given.name for given in request.inputs}) < len(shapes):
@@ -168,8 +171,10 @@ def check_request(served: Served, request: Request) -> int:
     total, seen = 0, set()
     for given in request.inputs:
         name = shown(given.name)
-        expected = served.inputs.get(given.name)
+        expected = served.inputs.get(given.name) or served.replaceable.get(given.name)
         if expected is None:
+            if given.name in served.session.bundle.manifest.model.held:
+                _refuse(constant_text(given.name), "leave it out")
             _refuse(f"the model '{served.name}' has no input '{name}'", nearest(given.name, served.inputs))
         if given.name in seen:
             _refuse(f"input '{name}' is given twice")

@@ -51,6 +51,8 @@ class Served:
     line: Line
     inputs: dict[str, Tensor]
     outputs: dict[str, Tensor]
+    replaceable: dict[str, Tensor] = field(default_factory=dict)
+    """Constants that a request may give as inputs, too."""
     arena: Arena | None = None
     """ONNX Runtime's, if the model runs there."""
     loaded: float = field(default_factory=time)
@@ -216,6 +218,7 @@ class Models:
                 await asyncio.to_thread(self._line, name, session),
                 {t.name: _tensor("input", t, path) for t in session.inputs},
                 {t.name: _tensor("output", t, path) for t in session.outputs},
+                {t.name: _tensor("constant", t, path) for t in session.replaceable if datatype_of(t.dtype)},
                 self._arena if _uses_onnx(session) else None,
             )
         except BaseException:

@@ -160,7 +160,7 @@ class Service:
         if least is not None and least <= 0:
             raise DeadlineError("the deadline passed while the request was read")
         served = call.served
-        share = None if served.line.batching is None else share_of(request)
+        share = None if served.line.batching is None else share_of(served, request)
         call.rows = 1 if share is None else share.rows
         deadline = None if least is None else asyncio.get_running_loop().time() + least
         self._running += 1

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from heterocc.artifacts.errors import FeedError
-from heterocc.runtime.feeds import FeedCheck, InputCheck, TensorInfo, check_out
+from heterocc.runtime.feeds import FeedCheck, InputCheck, TensorInfo
+from heterocc.runtime.targets import check_out
 
 SPEC = TensorInfo(name="pixels", dtype="float32", shape=(1, 3, 4))
 GOOD = np.zeros((1, 3, 4), np.float32)

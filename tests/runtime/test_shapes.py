@@ -328,8 +328,14 @@ def test_dynamic_values_pass_between_partitions_and_reach_traces_and_profiles(tm
             session.bind()
         with pytest.raises(FeedError, match="only fixed shapes can be bound"):
             session.bind({"x": (17,)})
-        with pytest.raises(FeedError, match="no static shape"):
-            session.run({"x": rows(3)}, out={"y": rows(3)})
+        out = rows(3)
+        assert session.run({"x": rows(3)}, out={"y": out})["y"] is out
+        np.testing.assert_array_equal(out, 2 * rows(3) ** 2)
+        with pytest.raises(FeedError, match=r"has the shape \[2, 4\], and the result \[3, 4\]"):
+            session.run({"x": rows(3)}, out={"y": rows(2)})
+        for wrong in (np.empty((3, 5), np.float32), np.empty(3, np.float32), np.empty((3, 4))):
+            with pytest.raises(FeedError, match=r"out\['y'\] must be float32 \[n, 4\]"):
+                session.run({"x": rows(3)}, out={"y": wrong})
 
 
 def test_a_bundle_for_one_shape_has_no_named_dimensions(tmp_path: Path) -> None:

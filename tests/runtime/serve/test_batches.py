@@ -89,15 +89,16 @@ def test_batches_have_a_number_of_rows_for_which_the_bundle_has_code(waiting: in
     assert len(Batching(8, (Sizes((1, 2, 4)),)).select([A] * waiting)) == taken
 
 
-def test_requests_of_different_shapes_have_different_keys() -> None:
-    first, second = share_of(request(np.zeros((1, 3)))), share_of(request(np.zeros((2, 3))))
+def test_requests_of_different_shapes_have_different_keys(session: Session) -> None:
+    model = served(session)
+    first, second = share_of(model, request(np.zeros((1, 3)))), share_of(model, request(np.zeros((2, 3))))
     assert first and second and first.key == second.key and (first.rows, second.rows) == (1, 2)
-    other = share_of(request(np.zeros((1, 4))))
+    other = share_of(model, request(np.zeros((1, 4))))
     assert other and other.key != first.key
-    assert share_of(request(np.zeros(()))) is None and share_of(request(np.zeros((0, 3)))) is None
-    assert share_of(Request("", (), None, None)) is None
-    pair = (*request(np.zeros((1, 3))).inputs, *request(np.zeros((2, 3)), "z").inputs)
-    assert share_of(Request("", pair, None, None)) is None
+    assert share_of(model, request(np.zeros(()))) is None and share_of(model, request(np.zeros((0, 3)))) is None
+    assert share_of(model, Request("", (), None, None)) is None
+    pair = (*request(np.zeros((1, 3))).inputs, *request(np.zeros((2, 3))).inputs)
+    assert share_of(model, Request("", pair, None, None)) is None
 
 
 def test_rows_return_to_the_requests_they_came_from() -> None:

@@ -11,12 +11,17 @@ import onnx
 import pytest
 from typer.testing import CliRunner
 
-from heterocc.artifacts.errors import BundleError, FeedError
+from heterocc.artifacts.errors import BundleError, FeedError, UsageError
 from heterocc.compiler import compile_model
 from heterocc.compiler.cli.main import app
 from heterocc.compiler.importer.pipeline import import_model
 from heterocc.compiler.importer.reading import defaults
-from heterocc.runtime import load
+from heterocc.runtime import Session, load
+from heterocc.runtime.feeds import Array
+from heterocc.runtime.serve.errors import RequestError
+from heterocc.runtime.serve.inference import Decode, Input, Request, Work, check_request, share_of
+from heterocc.runtime.serve.models import Served, Tensor
+from heterocc.runtime.serve.workers import Line
 from tests.artifacts.bundle_forge import contents, pack, rehash, with_manifest
 from tests.compiler.onnx_build import branch, model, node, noise, value
 from tests.reference import reference_session
@@ -49,6 +54,12 @@ def test_a_run_may_leave_out_or_replace_each_of_them(tmp_path: Path, devices: st
             session.run({"w": WEIGHTS["w"]})
         with pytest.raises(FeedError, match="'w' must have shape"):
             session.run({"x": X, "w": noise(3, 3)})
+        if dims == [4, 8]:
+            binding = session.bind()
+            for feed in (feeds[0], feeds[1]):
+                for name, array in feed.items():
+                    binding.inputs[name] = array
+                np.testing.assert_allclose(binding.run()["y"], session.run(feed)["y"], rtol=1e-5)
     shown = CliRunner().invoke(app, ["inspect", str(tmp_path / "m.hcb")]).stdout
     assert shown.count("may be left out") == 2 and "x: float32" in shown
 
@@ -192,8 +203,60 @@ def test_constants_of_a_model_that_lists_most_are_replaced_in_onnx_runtime(
             session.run({"w": given["w"]})
         with pytest.raises(FeedError, match="the model has no input 'v'"):
             session.run({"x": X, "v": given["w"]})
+        with pytest.raises(FeedError, match="cannot be bound"):  # `shape` may give the result any
+            session.bind(replacing=["w"])
     shown = CliRunner().invoke(app, ["inspect", str(tmp_path / "m.hcb")]).stdout
     assert "constants that a run may replace, in ONNX Runtime: w, b, shape" in shown
+
+
+def test_a_binding_has_the_constants_that_it_is_to_replace_as_inputs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(defaults, "MOST_BYTES", 64)
+    proto = listing(model(GEMM, [value("x", [4, 8])], [value("y")], WEIGHTS, ir_version=8), *WEIGHTS)
+    compile_model(proto, tmp_path / "m.hcb", devices="CPU,ORT", measure=False)
+    with load(tmp_path / "m.hcb") as session:
+        assert [str(constant) for constant in session.replaceable] == ["w: float32 [8, 3]", "b: float32 [3]"]
+        assert list(session.bind().inputs) == ["x"]
+        binding = session.bind(replacing=["w"])
+        binding.inputs["x"] = X
+        for w in (None, noise(8, 3, seed=5), WEIGHTS["w"]):
+            if w is not None:
+                binding.inputs["w"] = w
+            (right,) = reference_session(proto).run(None, {"x": X} if w is None else {"x": X, "w": w})
+            np.testing.assert_allclose(binding.run()["y"], right, rtol=1e-4, atol=1e-5)
+        for wrong in (["v"], ["x"], "w"):
+            with pytest.raises(FeedError, match="constant"):
+                session.bind(replacing=wrong)
+        with pytest.raises(UsageError, match="either shapes or constants"):
+            session.bind({"x": (4, 8)}, replacing=["w"])
+        with pytest.raises(UsageError, match="constants to replace or a state"):
+            session.bind(state={}, replacing=["w"])  # type: ignore[call-overload]
+        _check_requests(session, proto)
+
+
+def _decoder(array: Array) -> Decode:
+    return lambda datatype, shape: array
+
+
+def _check_requests(session: Session, proto: onnx.ModelProto) -> None:
+    """A request of the service may give a constant, too, and runs alone then."""
+    known = {t.name: Tensor(t.name, "FP32", t.shape) for t in (*session.inputs, *session.replaceable)}
+    y = {"y": Tensor("y", "FP32", (4, 3))}
+    line = Line("m", 8)
+    served = Served("m", "1", Path("m.hcb"), (0, 0, 0, 0), session, line, {"x": known.pop("x")}, y, known)
+    w = noise(8, 3, seed=7)
+    x, replaced, wrong = (
+        Input(name, "FP32", array.shape, _decoder(array), array.nbytes)
+        for name, array in (("x", X), ("w", w), ("w", w[:4]))
+    )
+    request = Request("", (x, replaced), None, None)
+    check_request(served, request)
+    (right,) = reference_session(proto).run(None, {"x": X, "w": w})
+    np.testing.assert_allclose(Work(served, request, lambda found: found[0].array)(), right, rtol=1e-4, atol=1e-5)
+    assert share_of(served, request) is None and share_of(served, Request("", (x,), None, None)) is not None
+    with pytest.raises(RequestError, match="must have the shape"):
+        check_request(served, Request("", (x, wrong), None, None))
 
 
 @pytest.mark.parametrize(
