@@ -41,8 +41,9 @@ def in_vectors(count: int, lanes: int, move: Move, *, few: bool = False) -> None
 def share_vectors(count: int, lanes: int, part: emit.Part, move: Move) -> None:
     """Call `move` for one of several parts of `count` numbers, no more than there are vectors.
 
-    A count that is known only at run time may be less than `lanes`: narrower vectors or single numbers cover it then.
+    Less than `lanes` is one narrower vector, or of a count known only at run time several, or single numbers.
     """
+    lanes = min(lanes, count) if is_number(count) else lanes
     vectors = -(-count // lanes)
     if is_number(count):
         size = min(count, -(-vectors // part.parts) * lanes)
