@@ -37,6 +37,9 @@ _PARSING = 0.005
 _PIPELINED = 16
 """Requests that may wait for the answer of the one before, on one connection."""
 
+_IGNORED = 1 << 24
+"""Bytes of a body that are received after the answer to it, so that a client that sends all first can read it."""
+
 _OTHER_FILES = 96
 """Files that the process may need beside its connections and the bundles."""
 
@@ -106,6 +109,7 @@ class Connection(HttpToolsProtocol):
     _began = 0.0
     _received = 0
     _quiet = 0  # bytes since the last progress of a request
+    _ignored = 0
     _rest = b""
 
     # ---- the connection -------------------------------------------------------------------------------------------
@@ -169,13 +173,17 @@ class Connection(HttpToolsProtocol):
         """Begin to wait for the rest of a request."""
         super().on_message_begin()
         self.scope["state"][ABORT] = self.transport.abort
-        self._quiet = 0
+        self._quiet = self._ignored = 0
         if self._timer is None:
             self._wait()
 
     def on_body(self, body: bytes) -> None:
-        """Take a part of a body."""
+        """Take a part of a body, or leave it out if the request is answered already."""
         self._quiet = 0
+        if self.cycle.response_complete:
+            self._ignored += len(body)
+            if self._ignored > _IGNORED:
+                self.transport.abort()
         super().on_body(body)
 
     def on_message_complete(self) -> None:

@@ -118,6 +118,18 @@ def test_headers_without_an_end_are_refused(service: ServiceProcess, head: bytes
     assert seconds < SECONDS and (answer == b"" or (answer.startswith(b"HTTP/1.1 431 ") and b"HC507" in answer))
 
 
+def test_a_client_that_goes_on_with_a_body_that_was_refused_is_disconnected(service: ServiceProcess) -> None:
+    head = b"POST /v2/models/numbers/infer HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n"
+    with connect(service) as connection:
+        connection.sendall(head % (9 << 30))
+        assert connection.recv(1 << 16).startswith(b"HTTP/1.1 413 ")
+        sent = 0
+        with pytest.raises((BrokenPipeError, ConnectionResetError)):
+            while sent < 60 << 20:
+                sent += connection.send(bytes(1 << 20))
+    assert sent > 16 << 20
+
+
 @pytest.mark.parametrize(
     "sent", [b"\x16\x03\x01\x02", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"GET /v2 HTTP/1.1\nHost\n\n"]
 )
