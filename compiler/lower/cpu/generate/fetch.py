@@ -25,6 +25,10 @@ MOST_TURNS = 2
 """The most turns for which one sum fetches the same item."""
 
 
+Weight = Callable[[Any], tuple[tirx.Buffer, tirx.Expr]]
+"""Where the weights of a term begin, for all rows of a tile."""
+
+
 def written_forms(kernel: Kernel) -> list[tuple[tirx.Buffer, Linear]]:
     """The outputs, as linear forms of the kernel's loops."""
     places = [kernel.loops[n] for n in kernel.places]
@@ -40,13 +44,14 @@ def epilogue_reads(kernel: Kernel) -> list[tuple[tirx.Buffer, Linear]]:
     return [(source, form) for source, form in forms if form is not None]
 
 
-def fetching(step: Step, weights: tirx.Buffer, count: int, place: Callable[[Any], tirx.Expr]) -> Step:
-    """A step of a sum that prefetches weights, of which each term has `count`; `place(term)` is that of the first."""
+def fetching(step: Step, count: int, weight: Weight) -> Step:
+    """A step of a sum that prefetches weights, of which each term has `count`."""
     every = max(n for n in (1, 2, 4) if n * count <= LINE or n == 1)
 
     def ahead(term: Any, number: int) -> None:
         if number % every == 0:
-            emit.prefetch(weights, place(term) + index(AHEAD))
+            weights, first = weight(term)
+            emit.prefetch(weights, first + index(AHEAD))
         step(term, number)
 
     return ahead

@@ -18,9 +18,12 @@ from heterocc.compiler.lower.cpu.generate.epilogue import (
     is_heavy,
     kept_stages,
     outputs_of,
+    store_vectors,
 )
+from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.places import Axis, Linear, Place, at, index, is_dense, offset
 from heterocc.compiler.lower.cpu.generate.read import Fold, Kernel, Stage
+from heterocc.compiler.lower.cpu.sizes import is_number
 from heterocc.compiler.lower.kernels.expressions import dtype_of, loads
 
 
@@ -145,20 +148,24 @@ def store_masked(
                 put_masked(arguments.flat(buffer), stored, where, kept)
 
 
-def store_row(
+def store_line(
     kernel: Kernel,
     arguments: Arguments,
     sums: tuple[tirx.Buffer, tirx.Expr],
     along: Axis,
     place: Callable[[tirx.Expr], Place],
-    size: tuple[int, int],
+    length: int,
+    isa: Isa,
 ) -> None:
-    """Store a row of sums: `size` is its length, known only at run time, and the lanes of a vector.
+    """Store `length` sums that begin at a place of a buffer, which is read up to the end of the last vector.
 
-    The row begins at a place of a buffer, which is read up to the end of the last vector. `place(number)` is where a
-    number of it belongs; they lie `along` an axis.
+    `place(number)` is where a number of them belongs; they lie `along` an axis. The last vector is masked if the length
+    is known only at run time.
     """
-    (buffer, begin), (length, lanes) = sums, size
+    (buffer, begin), lanes = sums, isa.lanes
+    if is_number(length) or not isa.has_masks or not can_mask(kernel, along):
+        store_vectors(kernel, arguments, lambda number: buffer[begin + number], place, length, lanes)
+        return
     with emit.loop(-(-length // lanes)) as number:
         start = emit.bound(number * index(lanes))
         held = emit.registers(1, lanes)

@@ -74,14 +74,6 @@ def test_filtered_maps_of_any_size_have_code_for_one_row_and_with_masks_for_four
     assert (re.search(r"if \w+ <= T.int64\(4\):", code.script()) is not None) is along_channels
 
 
-def test_products_of_few_columns_of_any_number_compute_two_tiles_of_the_weight_at_once() -> None:
-    """Four at once take 1.6 times as long, one 1.2 times."""
-    nodes, image = [_N("Conv", ["x", "w"], ["y"])], {"x": ("float32", (1, 256, "m", "k"))}
-    (function,) = _kernels_of(dynamic_model(nodes, image, ["y"], {"w": _weight(256, 256, 1, 1)}))  # type: ignore[arg-type]
-    code, _ = sized_kernel(function, {1}, isa_of(target_of(AVX512)))
-    assert "% T.int64(2) == T.int64(0)" in code.script()
-
-
 @pytest.mark.parametrize("times", [1, 8])
 def test_a_length_that_a_run_computes_has_one_form_also_for_the_length_0(times: int) -> None:
     nodes = [_N("Conv", ["x", "w"], ["c"], kernel_shape=[11], pads=[5, 5]), _N("Relu", ["c"], ["y"])]

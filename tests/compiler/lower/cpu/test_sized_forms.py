@@ -23,7 +23,6 @@ from heterocc.compiler.lower.cpu.generate.convolution.direct import DirectWriter
 from heterocc.compiler.lower.cpu.generate.convolution.form import find_planes
 from heterocc.compiler.lower.cpu.generate.generate import FORMS, generate
 from heterocc.compiler.lower.cpu.generate.isa import isa_of
-from heterocc.compiler.lower.cpu.generate.products.few_columns import takes_few_columns
 from heterocc.compiler.lower.cpu.generate.products.product import ProductWriter, propose_product
 from heterocc.compiler.lower.cpu.generate.read import read_kernel
 from heterocc.compiler.lower.cpu.sizes import as_expr, assuming, dims_of
@@ -163,7 +162,7 @@ def test_few_frames_of_a_signal_have_code_along_the_rows_of_the_weight() -> None
         assert kernel is not None
         (product,) = propose_product(kernel, isa)
         writer = product.writer(isa)
-        assert isinstance(writer, ProductWriter) and writer.copies and takes_few_columns(writer, writer.masked)
+        assert isinstance(writer, ProductWriter) and writer.copies and writer.takes_few_columns()
 
 
 @pytest.mark.parametrize(("size", "sizes"), [(64, [6, 4, 3, 2, 1]), (512, [6, 5, 4, 3, 2, 1])])

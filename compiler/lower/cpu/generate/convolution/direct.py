@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import partial
 
 from tvm import tirx
+from tvm.script.ir_builder import tirx as build
 
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.candidates import Candidate
@@ -24,19 +25,13 @@ from heterocc.compiler.lower.cpu.generate.convolution.copied_rows import (
 from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, find_planes
 from heterocc.compiler.lower.cpu.generate.convolution.taps_inside import taps_inside
 from heterocc.compiler.lower.cpu.generate.emit import Arguments, Step, Walk
-from heterocc.compiler.lower.cpu.generate.epilogue import can_store, store_tile, store_vectors
-from heterocc.compiler.lower.cpu.generate.fetch import fetching, written_forms
+from heterocc.compiler.lower.cpu.generate.epilogue import can_store, store_tile
+from heterocc.compiler.lower.cpu.generate.fetch import Weight, fetching, written_forms
 from heterocc.compiler.lower.cpu.generate.isa import Isa
-from heterocc.compiler.lower.cpu.generate.masked import can_mask, store_row
+from heterocc.compiler.lower.cpu.generate.masked import store_line
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.places import Axis, Place, at, index
-from heterocc.compiler.lower.cpu.generate.products.few_columns import (
-    first_tile,
-    group_memory,
-    of_columns,
-    sums_of_group,
-    weight_vector,
-)
+from heterocc.compiler.lower.cpu.generate.products.few_columns import few_sums, of_columns, put_few
 from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.generate.terms import FLOATS
 from heterocc.compiler.lower.cpu.generate.tiles import (
@@ -51,6 +46,10 @@ from heterocc.compiler.lower.cpu.sizes import is_number, typical
 FEW_PLACES = 2, 4, 8
 """The places of a line, whose number is known only at run time, up to which vectors lie along channels: each of these
 numbers has code. More are nearly as fast in vectors of places."""
+
+SUMS = 16
+"""The sums of few places that are computed at once, of several tiles: of more than one vector of weights, so that
+multiply-adds wait neither for the numbers that are loaded nor for each other."""
 
 POINT_TIME = 1.06
 """The time of 1x1 over the modelled one, because sums are stored through a line: of 64 to 256 channels at 56x56 on a
@@ -125,12 +124,13 @@ class DirectWriter(CopiedRows):
         ) -> None:
             size = most * self.isa.lanes + self.isa.lanes
             sums = None if self._is_whole else emit.scratch(size, self.kind.sums)
-            held, start = group_memory(self.channel_runs, self.isa) if self._has_few else None, first_tile(part, tiles)
+            first = index(0) if is_number(part[1]) and part[1] == 1 else emit.share(*part, tiles)[0]
+            held = emit.scratch(SUMS * self.isa.lanes) if self._has_few else None
             with emit.share_loop(*part, tiles) as tile:
                 emit.either_run(
                     self.channel_runs,
                     tile,
-                    lambda run: self._tile(arguments, (copied, sums, held), (run, tile, start), where),
+                    lambda run: self._tile(arguments, (copied, sums, held), (run, tile, first), where),
                 )
 
         self.write_chunks(arguments, tiles, chunk)
@@ -171,7 +171,7 @@ class DirectWriter(CopiedRows):
         written = partial(self._line, arguments, run, line_, sums, place)
         if held is not None:
             length = (self.rows - 1) * self.pitch + conv.columns.places
-            few = partial(self._few, arguments, (copied, line_, held), tile, where)
+            few = partial(self._few, arguments, (copied, line_, held), tile, (group, top))
             for most in reversed(FEW_PLACES):
                 written = partial(of_columns, length, few, written, most)
         written()
@@ -182,32 +182,30 @@ class DirectWriter(CopiedRows):
         arguments: Arguments,
         buffers: tuple[tirx.Buffer, tirx.Buffer, tirx.Buffer],
         tile: tuple[Run, tirx.Expr, tirx.Expr],
-        where: tuple[tirx.Expr, tirx.Expr, tirx.Expr],
+        where: tuple[tirx.Expr, tirx.Expr],
         count: int,
     ) -> None:
-        """Put the sums of `count` places, of each a vector along the channels of a tile, into a line."""
-        (copied, line_, held), (run, _, _), (_, group, top) = buffers, tile, where
+        """Put the sums of `count` places, of each a vector along the channels of a tile, into a line.
 
-        def number(place: tirx.Expr, term: _Term) -> tirx.Expr:
-            return copied[self._begin(term) + place]
-
-        def sums(firsts: list[tirx.Expr]) -> Sequence[tirx.Buffer]:
-            weights = [self._weights(arguments, run, (group, first)) for first in firsts]
-
-            def weight(tile: int, term: _Term) -> tirx.Expr:
-                flat, number_of = weights[tile]
-                return weight_vector(flat, number_of(term), run.size, self.isa)
-
-            terms, isa = self.conv.inputs * self.conv.taps, self.isa.narrowed(run.size)
-            return emit.product_tile(count, len(firsts), terms, isa, number, weight, partial(self._walk_inside, top))
-
-        start = emit.bound(sums_of_group(held, tile, count, self.isa, sums))
-        lanes = self.isa.narrowed(run.size).lanes
-        with emit.loop(run.size) as row:
-            to = emit.bound(row * index(self.vectors * self.isa.lanes))
-            emit.put(line_, emit.zeros(self.isa.lanes), to, self.isa.lanes)
-            for column in range(count):
-                emit.put(line_, held[start + index(column * lanes) + row], to + index(column), 1)
+        The first of several tiles, or of a thread's, computes the sums of all. `where` are the group and the top row.
+        """
+        (copied, line, held), (run, number, start), (group, top) = buffers, tile, where
+        several, shape, isa = min(run.count, SUMS // count), (run.size, count), self.isa
+        place = tirx.floormod(number - index(run.first), index(several))
+        with build.If(tirx.any(place == index(0), number == start)), build.Then():
+            last = index(run.first + run.count - 1)
+            tiles = [tirx.min(number - place + index(n), last) for n in range(several)]
+            few_sums(
+                shape,
+                self.conv.inputs * self.conv.taps,
+                isa,
+                lambda place, term: copied[self._begin(term) + place],
+                [self._weights(arguments, run, (group, emit.bound(emit.start_of(run, one)))) for one in tiles],
+                partial(self._walk_inside, top),
+                held,
+            )
+        first = emit.bound(place * index(count * isa.narrowed(run.size).lanes))
+        put_few((held, first), shape, (line, index(0), self.vectors * isa.lanes), isa.lanes)
 
     def place_of(self, image: tirx.Expr, channel: tirx.Expr, row: tirx.Expr, column: tirx.Expr) -> Place:
         """The place of an output."""
@@ -274,30 +272,11 @@ class DirectWriter(CopiedRows):
 
     def _store(self, arguments: Arguments, run: Run, line_: tirx.Buffer, place: PlaceOf) -> None:
         """Store the rows of a line."""
-        lanes, pitch = self.isa.lanes, self.vectors * self.isa.lanes
-        places = self.conv.columns.places
+        pitch, places = self.vectors * self.isa.lanes, self.conv.columns.places
         columns = Axis((self.conv.loops[-1],), (places,))
-        masked = not is_number(places) and self.isa.has_masks and can_mask(self.kernel, columns)
         with emit.loop(run.size) as row, emit.loop(self.rows) as line:
-            begin = row * index(pitch) + line * index(self.pitch)
-            if masked:
-                store_row(
-                    self.kernel,
-                    arguments,
-                    (line_, begin),
-                    columns,
-                    lambda column: place(row, line, column),
-                    (places, lanes),
-                )
-            else:
-                store_vectors(
-                    self.kernel,
-                    arguments,
-                    lambda column: line_[begin + column],
-                    lambda column: place(row, line, column),
-                    places,
-                    lanes,
-                )
+            sums = line_, row * index(pitch) + line * index(self.pitch)
+            store_line(self.kernel, arguments, sums, columns, lambda n: place(row, line, n), places, self.isa)
 
     def _sums(
         self,
@@ -310,15 +289,16 @@ class DirectWriter(CopiedRows):
     ) -> list[tirx.Buffer]:
         """The sums of a register tile: channels of `run` from `channel`, vectors from `columns`."""
         lanes, (start, vectors) = self.isa.lanes, columns
-        weights, number_of = self._weights(arguments, run, channel)
+        weight = self._weights(arguments, run, channel)
 
         def broadcast(row: tirx.Expr, term: _Term) -> tirx.Expr:
-            return weights[number_of(term) + row]
+            weights, first = weight(term)
+            return weights[first + row]
 
         def loaded(column: int, term: _Term) -> tirx.Expr:
             return emit.vector(copied, self._begin(term) + start + index(column * lanes), lanes)
 
-        walk = self._walk(weights, run, number_of, fetch)
+        walk = self._walk(run, weight, fetch)
         terms = self.conv.inputs * self.conv.taps
         return list(emit.product_tile(run.size, vectors, terms, self.isa, broadcast, loaded, walk, kind=self.kind))
 
@@ -326,20 +306,18 @@ class DirectWriter(CopiedRows):
         """The place in the copies of what the first place of a line reads for a term."""
         return self.place(*term, index(0))
 
-    def _weights(
-        self, arguments: Arguments, run: Run, channel: tuple[tirx.Expr, tirx.Expr]
-    ) -> tuple[tirx.Buffer, Callable[[_Term], tirx.Expr]]:
+    def _weights(self, arguments: Arguments, run: Run, channel: tuple[tirx.Expr, tirx.Expr]) -> Weight:
         """The weights, and the place of the first one of a term for the channels of `run` from `channel`."""
         conv, (group, first) = self.conv, channel
         weights = arguments.flat(self.kernel.function.params[conv.weight])
         base = group * index(self.packing.block) + first * index(self.packing.steps)
 
-        def number_of(term: _Term) -> tirx.Expr:
+        def of_term(term: _Term) -> tuple[tirx.Buffer, tirx.Expr]:
             input_, tap_row, tap = term
             number = (input_ * index(conv.rows.taps) + tap_row) * index(conv.columns.taps) + tap
-            return base + number * index(run.size)
+            return weights, base + number * index(run.size)
 
-        return weights, number_of
+        return of_term
 
     def _walk_inside(self, top: tirx.Expr, _terms: int, step: Step) -> None:
         """Call a step for the terms of few places in loops, but for taps that are in the padding for all of them."""
@@ -352,9 +330,8 @@ class DirectWriter(CopiedRows):
 
     def _walk(
         self,
-        weights: tirx.Buffer,
         run: Run,
-        number_of: Callable[[_Term], tirx.Expr],
+        weight: Weight,
         fetch: Callable[[tirx.Expr], None],
     ) -> Walk:
         """Calls a step for all terms, and `fetch` for each input channel of several taps."""
@@ -362,7 +339,7 @@ class DirectWriter(CopiedRows):
 
         def walk(_terms: int, step: Step) -> None:
             if 4 * self.packing.size > self.isa.core.far_bytes and not is_number(self.vectors):
-                step = fetching(step, weights, run.size, number_of)
+                step = fetching(step, run.size, weight)
             if conv.taps == 1:
                 emit.in_turn(self.conv.inputs, lambda input_, number: step((input_, index(0), index(0)), number))
                 return

@@ -32,14 +32,8 @@ from heterocc.compiler.lower.cpu.generate.fetch import epilogue_reads, written_f
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.masked import can_mask, store_masked
 from heterocc.compiler.lower.cpu.generate.panels import Panels
-from heterocc.compiler.lower.cpu.generate.places import Axis, Place, index, overlapping, shape_of
-from heterocc.compiler.lower.cpu.generate.products.few_columns import (
-    columns_of_tile,
-    first_tile,
-    group_memory,
-    of_columns,
-    takes_few_columns,
-)
+from heterocc.compiler.lower.cpu.generate.places import Axis, Place, at, index, overlapping, shape_of
+from heterocc.compiler.lower.cpu.generate.products.few_columns import FEW, few_sums, of_columns
 from heterocc.compiler.lower.cpu.generate.products.product_form import Product, Side, find_product
 from heterocc.compiler.lower.cpu.generate.products.product_reads import Panel, ProductReads
 from heterocc.compiler.lower.cpu.generate.read import Kernel
@@ -233,33 +227,42 @@ class ProductWriter(ProductReads):
                 self._rows_of_panel(arguments, place, Panel(run, number, starts, copied), tile)
 
         def few(_: int) -> None:
-            held, start = group_memory(self.row_runs, self.isa), first_tile(part, tiles)
             with emit.share_loop(*part, tiles) as tile:
-                emit.either_run(
-                    self.row_runs, tile, lambda rows: self._few(arguments, place, (rows, tile, start), held)
-                )
+                self._rows_of_panel(arguments, place, Panel(run, number, starts, few=True), tile)
 
-        if run.short and takes_few_columns(self, self.masked):
+        if run.short and self.takes_few_columns():
             of_columns(self.length, few, every_tile)
         else:
             every_tile()
 
-    def _few(
-        self, arguments: Arguments, place: Place, tile: tuple[Run, tirx.Expr, tirx.Expr], held: tirx.Buffer
-    ) -> None:
-        """Compute a tile of rows of a few columns."""
-        run, number, _ = tile
-        lanes = self.isa.narrowed(run.size).lanes
-        start = columns_of_tile(self, arguments, place, tile, held)
-        row_place = self._row_places(run.size, emit.start_of(run, number))
-        with emit.loop(self.length) as column:
-            results = emit.registers(lanes, 1)
-            emit.put(results, emit.vector(held, start + column * index(lanes), lanes), index(0), lanes)
+    def takes_few_columns(self) -> bool:
+        """Whether few columns have code of their own: their number is any, and they are read by masks or copied."""
+        numbers, vectors = self.packed
+        known = is_number(self.terms) and is_number(self.product.rows.length) and not is_number(self.length)
+        if not known or numbers is None or vectors is not None or self.kind is not FLOATS:
+            return False
+        fits = all(run.size <= self.isa.lanes for run in numbers.runs)
+        return fits and (self.masked or (self.copies and self.isa.has_masks))
 
-            def at_row(row: tirx.Expr, _column: int, _lane: tirx.Expr) -> Place:
-                return [*place, *row_place(row), (self.product.columns, column)]
+    def _few(self, arguments: Arguments, place: Place, rows: Run, first: tirx.Expr) -> tirx.Buffer:
+        """The sums of a tile of rows of a few columns."""
+        side = self.product.vectors
+        vectors = arguments.flat(side.load.source)
+        weights = self.numbers(arguments, place, rows, first)
 
-            store_tile(self.kernel, arguments, [results], run.size, 1, at_row, lambda _: 1, in_memory=True)
+        def number(column: tirx.Expr, term: tirx.Expr) -> tirx.Expr:
+            # Columns that do not exist are the last one again, and are not stored.
+            there = tirx.min(column, index(self.length - 1))
+            where = at(side.form, [*place, (self.product.columns, there), (self.product.terms, term)])
+            assert where is not None
+            return vectors[where]
+
+        def weight(term: tirx.Expr) -> tuple[tirx.Buffer, tirx.Expr]:
+            first_of_term = weights(index(0), term)
+            return first_of_term.source, first_of_term.indices[0]
+
+        walk = partial(emit.in_turn, unroll=self.unroll)
+        return few_sums((rows.size, FEW), self.terms, self.isa, number, [weight], walk)
 
     def _starts(self, run: Run, group: tirx.Expr) -> list[tirx.Expr]:
         """The starts of the vectors of a panel."""
@@ -288,10 +291,12 @@ class ProductWriter(ProductReads):
             write_tile(self.row_runs, tile, sums, store)
 
     def sums(
-        self, arguments: Arguments, place: Place, panel: Panel, rows: Run, at: tuple[tirx.Expr, tirx.Expr]
+        self, arguments: Arguments, place: Place, panel: Panel, rows: Run, where: tuple[tirx.Expr, tirx.Expr]
     ) -> Sequence[tirx.Buffer]:
-        """Compute the sums of a tile; `at` are its number and its first row."""
-        run, (tile, first) = panel.run, at
+        """Compute the sums of a tile; `where` are its number and its first row."""
+        run, (tile, first) = panel.run, where
+        if panel.few:
+            return [self._few(arguments, place, rows, first)]
         broadcast = self.numbers(arguments, place, rows, first)
         loaded = self._vectors(arguments, place, panel)
         walk = self.fetched(arguments, place, panel, tile)
@@ -311,7 +316,8 @@ class ProductWriter(ProductReads):
         product, run, starts = self.product, panel.run, panel.starts
         row_place = self._row_places(rows, first)
         if run.short:
-            self._store_short(arguments, place, sums[0], (rows, row_place), starts[0])
+            lanes = FEW if panel.few else self.isa.lanes
+            self._store_short(arguments, place, sums[0], lanes, (rows, row_place), starts[0])
             return
         store_tile(
             self.kernel,
@@ -343,17 +349,19 @@ class ProductWriter(ProductReads):
         arguments: Arguments,
         place: Place,
         sums: tirx.Buffer,
+        lanes: int,
         rows: tuple[int | tirx.Expr, Callable[[tirx.Expr], Place]],
         start: tirx.Expr,
     ) -> None:
         """Store a tile of one vector of columns, which they may not fill; `rows` are their number and their places."""
-        product, lanes, (count, row_place) = self.product, self.isa.lanes, rows
+        product, (count, row_place) = self.product, rows
 
         def at_place(row: tirx.Expr, lane: tirx.Expr) -> Place:
             return [*place, *row_place(row), (product.columns, start + lane)]
 
         if self.masked:
-            store_masked(self.kernel, arguments, sums, (count, lanes), product.columns, at_place, self._filled())
+            filled = self._filled(lanes)
+            store_masked(self.kernel, arguments, sums, (count, lanes), product.columns, at_place, filled)
             return
         held = sums if isinstance(count, tirx.Expr) else copied(sums, count, lanes)
         with emit.loop(count) as row:

@@ -39,12 +39,16 @@ ENOUGH_SUMS = 3
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """A panel of vectors: its run, the number of its first vector, the starts of all, and its copy if it has one."""
+    """A panel of vectors: its run, the number of its first vector, the starts of all, and its copy if it has one.
+
+    Of a `few` columns, vectors are along the rows.
+    """
 
     run: Run
     number: tirx.Expr
     starts: list[tirx.Expr]
     copied: tirx.Buffer | None = None
+    few: bool = False
 
 
 class ProductReads:
@@ -71,9 +75,9 @@ class ProductReads:
         size = 4 * typical(self.product.terms.length) * typical(self.product.columns.length)
         return self.product.vectors.weight is not None and size < self.isa.core.fetched_weights
 
-    def _filled(self) -> tirx.Expr:
+    def _filled(self, lanes: int) -> tirx.Expr:
         """Which lanes of a vector all columns fill."""
-        return mask(index(0), self.isa.lanes, self.length, may_precede=False)
+        return mask(index(0), lanes, self.length, may_precede=False)
 
     def numbers(
         self, arguments: Arguments, place: Place, rows: Run, first: tirx.Expr
@@ -112,7 +116,7 @@ class ProductReads:
             where = at(product.vectors.form, [*place, (product.columns, starts[column]), (product.terms, term)])
             assert where is not None
             if run.short:
-                return masked_vector(flat, where, lanes, self._filled())
+                return masked_vector(flat, where, lanes, self._filled(lanes))
             return emit.vector(flat, where, lanes)
 
         return loaded

@@ -29,12 +29,12 @@ from heterocc.compiler.lower.cpu.generate.convolution.filtering.model import fil
 from heterocc.compiler.lower.cpu.generate.convolution.filtering.transforms import transform_products
 from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, find_planes
 from heterocc.compiler.lower.cpu.generate.emit import Arguments, Step
-from heterocc.compiler.lower.cpu.generate.epilogue import can_store, store_vectors
-from heterocc.compiler.lower.cpu.generate.fetch import fetching
+from heterocc.compiler.lower.cpu.generate.epilogue import can_store
+from heterocc.compiler.lower.cpu.generate.fetch import Weight, fetching
 from heterocc.compiler.lower.cpu.generate.isa import Isa
-from heterocc.compiler.lower.cpu.generate.masked import can_mask, store_row
+from heterocc.compiler.lower.cpu.generate.masked import store_line
 from heterocc.compiler.lower.cpu.generate.places import Place, index
-from heterocc.compiler.lower.cpu.generate.products.few_columns import of_columns, weight_vector
+from heterocc.compiler.lower.cpu.generate.products.few_columns import few_sums, of_columns, put_few
 from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.generate.tiles import Run
 from heterocc.compiler.lower.cpu.sizes import Dim, is_number, typical
@@ -140,10 +140,12 @@ class _Writer(BlockInputs):
             base = first * index(planes * terms) + plane * index(run.size * terms)
             to = plane * index(self._product_plane())
 
-            def walk(count: int, step: Step, base: tirx.Expr = base) -> None:
-                if 4 * self.packing.size > self.isa.core.far_bytes:
-                    step = fetching(step, weights, run.size, lambda term: base + term * index(run.size))
-                emit.in_turn(count, step)
+            def weight(term: tirx.Expr, base: tirx.Expr = base) -> tuple[tirx.Buffer, tirx.Expr]:
+                return weights, base + term * index(run.size)
+
+            def walk(count: int, step: Step, weight: Weight = weight) -> None:
+                far = 4 * self.packing.size > self.isa.core.far_bytes
+                emit.in_turn(count, fetching(step, run.size, weight) if far else step)
 
             def in_vectors(base: tirx.Expr = base, plane: tirx.Expr = plane, to: tirx.Expr = to) -> None:
                 for vectors in self.blocks.vector_runs:
@@ -167,15 +169,13 @@ class _Writer(BlockInputs):
                                 place = to + start + row * index(self.tile_pitch) + index(column * lanes)
                                 emit.put(products, emit.vector(buffer, row * index(lanes), lanes), place, lanes)
 
-            def of_few(count: int, base: tirx.Expr = base, plane: tirx.Expr = plane, to: tirx.Expr = to) -> None:
+            def of_few(count: int, weight: Weight = weight, plane: tirx.Expr = plane, to: tirx.Expr = to) -> None:
                 def number(tile: tirx.Expr, term: tirx.Expr) -> tirx.Expr:
                     return inputs[plane * index(self.plane) + term * index(self.tile_pitch) + tile]
 
-                def weight(_: int, term: tirx.Expr) -> tirx.Expr:
-                    return weight_vector(weights, base + term * index(run.size), run.size, self.isa)
-
-                (sums,) = emit.product_tile(count, 1, terms, self.isa.narrowed(run.size), number, weight, walk)
-                self._put_rows(products, to, sums, (run.size, count))
+                shape, isa = (run.size, count), self.isa
+                held = few_sums(shape, terms, isa, number, [weight], walk)
+                put_few((held, index(0)), shape, (products, to, self.tile_pitch), isa.lanes)
 
             def compute(of_few: Callable[[int], None] = of_few, in_vectors: Callable[[], None] = in_vectors) -> None:
                 if not is_number(self.tile_pitch) and self.isa.has_masks and run.size <= lanes:
@@ -192,19 +192,6 @@ class _Writer(BlockInputs):
                 # The last vector of a row of tiles may read beyond the products.
                 end = plane * index(self._product_plane()) + index(run.size * self.tile_pitch)
                 emit.put(products, emit.zeros(self.narrow), end, self.narrow)
-
-    def _put_rows(self, products: tirx.Buffer, to: tirx.Expr, sums: tirx.Buffer, shape: tuple[int, int]) -> None:
-        """Put the products of few tiles, of each a vector along the channels, into one vector for each channel."""
-        channels, tiles = shape
-        lanes = self.isa.narrowed(channels).lanes
-        held = emit.scratch(tiles * lanes)
-        with emit.loop(tiles, "unroll") as tile:
-            emit.put(held, emit.vector(sums, tile * index(lanes), lanes), tile * index(lanes), lanes)
-        with emit.loop(channels) as channel:
-            start = emit.bound(to + channel * index(self.tile_pitch))
-            emit.put(products, emit.zeros(self.isa.lanes), start, self.isa.lanes)
-            for number in range(tiles):
-                emit.put(products, held[index(number * lanes) + channel], start + index(number), 1)
 
     def _unused(self, plane: tirx.Expr) -> tirx.Expr | None:
         """Whether a plane is zero, or of no output that exists, in a map of one row or column; None if that is unknown.
@@ -265,11 +252,8 @@ class _Writer(BlockInputs):
                 def place(number: tirx.Expr) -> Place:
                     return [*images, *zip(axes, (channel + row, start + number), strict=True)]
 
-                begin = line * index(width)
-                if not is_number(length) and self.isa.has_masks and can_mask(self.kernel, axes[1]):
-                    store_row(self.kernel, arguments, (whole, begin), axes[1], place, (length, self.isa.lanes))
-                else:
-                    store_vectors(self.kernel, arguments, lambda n: whole[begin + n], place, length, self.isa.lanes)
+                sums = whole, line * index(width)
+                store_line(self.kernel, arguments, sums, axes[1], place, length, self.isa)
 
             if self.pitch > 1:
                 with emit.loop(rows) as line:
