@@ -35,7 +35,7 @@ MOST_ACROSS = 49
 
 def propose_planes(kernel: Kernel, isa: Isa) -> Iterator[Candidate]:
     """The kernel as a depthwise convolution that copies nothing but planes of many taps."""
-    conv = find_convolution(kernel, (3, 4, 5))
+    conv = find_convolution(kernel)
     if conv is None or conv.inputs != 1 or conv.groups == 1 or not can_store(kernel):
         return
     if conv.columns.taps > MOST_ACROSS or conv.columns.stride > MOST_STRIDE:

@@ -144,27 +144,24 @@ class Convolution:
         return self.batch * self.groups * self.outputs * self.inputs * self.taps * places
 
 
-def find_convolution(kernel: Kernel, ranks: tuple[int, ...] = (3, 4)) -> Convolution | None:
-    """Read a kernel as a convolution with a constant kernel, None if it is not one, or none of these ranks."""
-    for data, weight in ((kernel.left, kernel.right), (kernel.right, kernel.left)):
-        conv = _convolution(kernel, data, weight, ranks)
-        if conv is not None:
-            return conv
-    return None
+def find_convolution(kernel: Kernel) -> Convolution | None:
+    """Read a kernel as a convolution of one to three dimensions with a constant kernel, None if it is not one."""
+    conv = _convolution(kernel, kernel.left, kernel.right)
+    return _convolution(kernel, kernel.right, kernel.left) if conv is None else conv
 
 
 def find_planes(kernel: Kernel) -> Convolution | None:
     """Read a kernel as a convolution of one or two dimensions, or as one of fixed sizes of three that is flattened."""
-    conv = find_convolution(kernel, (3, 4, 5))
+    conv = find_convolution(kernel)
     if conv is None or (conv.deep is not None and not all(map(is_number, kernel.extents))):
         return None
     return conv.flattened
 
 
-def _convolution(kernel: Kernel, data: TensorLoad, weight: TensorLoad, ranks: tuple[int, ...]) -> Convolution | None:
+def _convolution(kernel: Kernel, data: TensorLoad, weight: TensorLoad) -> Convolution | None:
     rank = len(weight.indices)
     places, terms, loops = kernel.places, kernel.terms, kernel.loops
-    if rank not in ranks or len(places) != rank or len(terms) != rank - 1 or len(data.indices) != rank:
+    if rank not in (3, 4, 5) or len(places) != rank or len(terms) != rank - 1 or len(data.indices) != rank:
         return None
     argument = kernel.argument(weight.source)
     order = [places[1], *terms]
