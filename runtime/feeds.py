@@ -235,7 +235,7 @@ class InputCheck:
         if self.inside:
             return "these are the shapes that the model's type for it says"
         if len(want) != len(array.shape):
-            return "give an array without dimensions" if not want else f"give an array of {_dimensions(len(want))}"
+            return "give an array without dimensions" if not want else f"give an array of {dimensions(len(want))}"
         return Hint(
             f"compile the model again for another size: compile_model(…, shapes={{'{self.info.name}': …}})",
             f"compile the model again for another size: --shape {self.info.name}=…",
@@ -383,7 +383,8 @@ def another_size(info: TensorInfo, place: int, size: int) -> Hint | str:
     )
 
 
-def _dimensions(count: int) -> str:
+def dimensions(count: int) -> str:
+    """`1 dimension`, `2 dimensions`."""
     return "1 dimension" if count == 1 else f"{count} dimensions"
 
 

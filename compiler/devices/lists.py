@@ -22,7 +22,8 @@ def parse_list(names: str | Sequence[str]) -> DeviceRequest:
             hint=Hint(f"for example devices={DEFAULT_DEVICES!r}", f"for example --devices {DEFAULT_DEVICES}"),
         )
     if "" in (*request.names, *request.excluded, *request.then):
-        raise UnknownDeviceError("the list of devices has an empty name", where=where, hint="write AUTO:GPU,CPU")
+        hint = "one comma stands between two names: GPU,CPU or AUTO:GPU,CPU"
+        raise UnknownDeviceError("the list of devices has an empty name", where=where, hint=hint)
     return request
 
 

@@ -22,7 +22,7 @@ from heterocc.artifacts.foreign import pass_foreign
 from heterocc.artifacts.manifest import TensorSpec
 from heterocc.artifacts.reader import open_bundle
 from heterocc.runtime.execute.narrow import narrow_dtype
-from heterocc.runtime.feeds import InputCheck, TensorInfo, native, nearest
+from heterocc.runtime.feeds import InputCheck, TensorInfo, dimensions, native, nearest
 from heterocc.runtime.files.outputs import NAMES, read_names
 from heterocc.runtime.files.sequences import gathered
 from heterocc.runtime.plan.schedule import numpy_dtype
@@ -98,7 +98,7 @@ def request_shapes(
         want = infos[name].shape
         if want is not None and len(want) != len(shape):
             raise ShapeOptionError(
-                f"shape {name}={','.join(map(str, shape))} has {len(shape)} dimensions, the input has {len(want)}",
+                f"shape {name}={','.join(map(str, shape))} has {dimensions(len(shape))}, the input has {len(want)}",
                 where=str(session.bundle.path),
             )
         sizes.update((d, size) for d, size in zip(want or (), shape, strict=False) if isinstance(d, str))

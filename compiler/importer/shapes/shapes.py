@@ -45,6 +45,7 @@ from heterocc.compiler.operators.record import ML
 from heterocc.compiler.operators.table import of_node
 from heterocc.compiler.symbolic.containers import elements_of
 from heterocc.passes.graph import Value
+from heterocc.runtime.feeds import dimensions
 from heterocc.runtime.files.shape_options import check_dims
 
 _MOST_KEPT = 1 << 26
@@ -147,7 +148,7 @@ def _fix_one(
         dims = tensor.shape.dim
         if len(dims) != len(wanted):
             raise ShapeOptionError(
-                f"{asked} has {len(wanted)} dimensions, the input has {len(dims)}", where=where, hint=_listing(draft)
+                f"{asked} has {dimensions(len(wanted))}, the input has {len(dims)}", where=where, hint=_listing(draft)
             )
         for index, (dim, value) in enumerate(zip(dims, wanted, strict=True)):
             if dim.HasField("dim_value") and dim.dim_value >= 0 and dim.dim_value != value:

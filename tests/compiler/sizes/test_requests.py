@@ -108,7 +108,7 @@ def test_inspect_check_verify_run_and_bench_follow(bundle: Path) -> None:
         (["--dim", "batch=9"], "must be 1 to 8, got 9"),
         (["--dim", "bath=6"], "did you mean 'batch'?"),
         (["--shape", "z=6,8"], "no input 'z'"),
-        (["--shape", "x=6"], "has 1 dimensions, the input has 2"),
+        (["--shape", "x=6"], "has 1 dimension, the input has 2"),
     ],
 )
 def test_a_request_that_the_bundle_does_not_allow_is_an_error(bundle: Path, options: list[str], words: str) -> None:
