@@ -5,8 +5,9 @@
 Small models of every operator, whose sizes are symbolic, get requests that do not fit: sizes off by one, zero, huge or
 exchanged, and values out of range. Inputs, and tensors of a run, end at pages without access, and new memory is filled,
 so that a read outside of an array ends the process or changes the result. heterocc and ONNX Runtime run in processes of
-their own. `--operator` searches only some operators, `--mixtures 300` drawn models of several nodes in place of them,
-`--part 2/4` a part of the models; `--seed` gives other requests, and other mixtures.
+their own. `--devices GIVEN` has ONNX Runtime run each model as it was given, as if heterocc refused it, with the checks
+of such models. `--operator` searches only some operators, `--mixtures 300` drawn models of several nodes in place of
+them, `--part 2/4` a part of the models; `--seed` gives other requests, and other mixtures.
 `--save FOLDER --name MODEL --number 12` writes a model and a request, as a report names them, to files, and `--again
 FILE` runs the requests again that were defects in an earlier search's file.
 The file is written after each model, and a search continues where its file ends. The status is 1 if there are defects
@@ -42,7 +43,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     option = parser.add_argument
     option("--requests", type=int, default=100_000, help="how many, spread over the models (100000)")
-    option("--devices", default="CPU", help="a list of devices, as in `heterocc compile --devices`")
+    option("--devices", default="CPU", help="a list of devices, as in `heterocc compile --devices`; or GIVEN")
     option("--operator", action="append", default=[], help="only this one, such as Pad or com.microsoft::QGemm")
     option("--naming", action="append", default=[], choices=NAMINGS, help="only models of this naming")
     option("--models", type=int, default=3, help="at most so many of an operator, before they get names (3)")

@@ -34,6 +34,9 @@ PATIENCE = 600
 MOST_BYTES = 1 << 20
 """Larger results are compared by their type and some elements."""
 
+GIVEN = "GIVEN"
+"""In place of devices: models run in ONNX Runtime as they were given, as if heterocc refused each (decision 104)."""
+
 Kind = Literal["numbers", "typed", "untyped", "crash", "timeout"]
 
 
@@ -140,13 +143,16 @@ def serve_heterocc(connection: Connection, folder: Path) -> None:
 
     from heterocc.artifacts.errors import HeteroccError
     from heterocc.compiler import compile_model
+    from heterocc.compiler.sizes import requests
     from heterocc.runtime import load
 
     path = folder / "model.hcb"
 
     def prepare(opened: Opened) -> None:
-        model = onnx.load_from_string(opened.model)
-        compile_model(model, path, devices=opened.devices, check=False, measure=False, cpu_variant=False)
+        model, devices = onnx.load_from_string(opened.model), opened.devices
+        if devices == GIVEN:
+            devices, requests.import_model = "ORT", _refuse  # in a process of its own
+        compile_model(model, path, devices=devices, check=False, measure=False, cpu_variant=False)
 
     def loaded(_: Opened) -> Run:
         session = load(path, threads=1)  # as the reference: some results of ONNX Runtime depend on it
@@ -159,6 +165,12 @@ def serve_heterocc(connection: Connection, folder: Path) -> None:
         return run
 
     _serve(connection, prepare, loaded, HeteroccError, guard=True)
+
+
+def _refuse(*_: Any, **__: Any) -> Any:
+    from heterocc.artifacts.errors import InternalError
+
+    raise InternalError("each model is refused here")
 
 
 def serve_onnx_runtime(connection: Connection, _: Path) -> None:
