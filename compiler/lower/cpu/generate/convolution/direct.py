@@ -31,7 +31,7 @@ from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.masked import store_line
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.places import Axis, Place, at, index
-from heterocc.compiler.lower.cpu.generate.products.few_columns import few_sums, of_columns, put_few
+from heterocc.compiler.lower.cpu.generate.products.few_columns import few_sums, put_few
 from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.generate.terms import FLOATS
 from heterocc.compiler.lower.cpu.generate.tiles import (
@@ -173,7 +173,7 @@ class DirectWriter(CopiedRows):
             length = (self.rows - 1) * self.pitch + conv.columns.places
             few = partial(self._few, arguments, (copied, line_, held), tile, (group, top))
             for most in reversed(FEW_PLACES):
-                written = partial(of_columns, length, few, written, most)
+                written = partial(emit.either, index(length) <= index(most), partial(few, most), written)
         written()
         self._store(arguments, run, line_, place)
 

@@ -128,14 +128,9 @@ class Convolution:
         return [(self.loops[0], tirx.floordiv(image, places)), (self.deep, tirx.floormod(image, places))]
 
     @property
-    def plane_taps(self) -> int:
-        """The number of taps of the kernel in a plane."""
-        return self.rows.taps * self.columns.taps
-
-    @property
     def taps(self) -> int:
         """The number of taps of the kernel."""
-        return self.depth.taps * self.plane_taps
+        return self.depth.taps * self.rows.taps * self.columns.taps
 
     @property
     def work(self) -> int:

@@ -25,11 +25,6 @@ FEW = 4
 columns are as fast or faster."""
 
 
-def of_columns(length: int, few: Callable[[int], None], many: Callable[[], None], most: int = FEW) -> None:
-    """Write `few(most)` for a length of a few columns, and `many()` for a larger one."""
-    emit.either(index(length) <= index(most), lambda: few(most), many)
-
-
 def few_sums(
     shape: tuple[int, int],
     terms: int,

@@ -33,7 +33,7 @@ from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.masked import can_mask, store_masked
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.places import Axis, Place, at, index, overlapping, shape_of
-from heterocc.compiler.lower.cpu.generate.products.few_columns import FEW, few_sums, of_columns
+from heterocc.compiler.lower.cpu.generate.products.few_columns import FEW, few_sums
 from heterocc.compiler.lower.cpu.generate.products.product_form import Product, Side, find_product
 from heterocc.compiler.lower.cpu.generate.products.product_reads import Panel, ProductReads
 from heterocc.compiler.lower.cpu.generate.read import Kernel
@@ -226,12 +226,12 @@ class ProductWriter(ProductReads):
             with emit.share_loop(*part, tiles) as tile:
                 self._rows_of_panel(arguments, place, Panel(run, number, starts, copied), tile)
 
-        def few(_: int) -> None:
+        def few() -> None:
             with emit.share_loop(*part, tiles) as tile:
                 self._rows_of_panel(arguments, place, Panel(run, number, starts, few=True), tile)
 
         if run.short and self.takes_few_columns():
-            of_columns(self.length, few, every_tile)
+            emit.either(index(self.length) <= index(FEW), few, every_tile)
         else:
             every_tile()
 

@@ -34,7 +34,7 @@ from heterocc.compiler.lower.cpu.generate.fetch import Weight, fetching
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.masked import store_line
 from heterocc.compiler.lower.cpu.generate.places import Place, index
-from heterocc.compiler.lower.cpu.generate.products.few_columns import few_sums, of_columns, put_few
+from heterocc.compiler.lower.cpu.generate.products.few_columns import FEW, few_sums, put_few
 from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.generate.tiles import Run
 from heterocc.compiler.lower.cpu.sizes import Dim, is_number, typical
@@ -169,17 +169,17 @@ class _Writer(BlockInputs):
                                 place = to + start + row * index(self.tile_pitch) + index(column * lanes)
                                 emit.put(products, emit.vector(buffer, row * index(lanes), lanes), place, lanes)
 
-            def of_few(count: int, weight: Weight = weight, plane: tirx.Expr = plane, to: tirx.Expr = to) -> None:
+            def of_few(weight: Weight = weight, plane: tirx.Expr = plane, to: tirx.Expr = to) -> None:
                 def number(tile: tirx.Expr, term: tirx.Expr) -> tirx.Expr:
                     return inputs[plane * index(self.plane) + term * index(self.tile_pitch) + tile]
 
-                shape, isa = (run.size, count), self.isa
+                shape, isa = (run.size, FEW), self.isa
                 held = few_sums(shape, terms, isa, number, [weight], walk)
                 put_few((held, index(0)), shape, (products, to, self.tile_pitch), isa.lanes)
 
-            def compute(of_few: Callable[[int], None] = of_few, in_vectors: Callable[[], None] = in_vectors) -> None:
+            def compute(of_few: Callable[[], None] = of_few, in_vectors: Callable[[], None] = in_vectors) -> None:
                 if not is_number(self.tile_pitch) and self.isa.has_masks and run.size <= lanes:
-                    of_columns(self.lines * self.wide, of_few, in_vectors)
+                    emit.either(index(self.lines * self.wide) <= index(FEW), of_few, in_vectors)
                 else:
                     in_vectors()
 
