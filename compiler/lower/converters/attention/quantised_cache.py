@@ -3,7 +3,7 @@
 New keys and values are rounded as ONNX Runtime rounds them: times the inverse of the scale, to the nearest integer,
 and to the nearest that the bits have; a scale of 0 stands for 1. Two integers of 4 bits share a byte, the first in its
 low half, 8 above what they stand for. Scales of keys multiply the queries, those of values the results, so that
-attention reads integers.
+attention reads integers: those of 4 bits as bytes, in another order, that queries and results have there, too.
 """
 
 from __future__ import annotations
@@ -80,36 +80,51 @@ class QuantisedCache:
         return emit_sized(ctx.bb, compute, [new, scale], [], wanted, dtype, "rounded")
 
     def integers(self, ctx: Context, cache: relax.Expr, size: Extent) -> relax.Expr:
-        """What is in a cache, whose heads have this size, before it is multiplied by scales, as float32."""
-        if self.bits == 8:
-            return ctx.bb.emit(op.astype(cache, "float32"))
+        """What is in a cache, whose heads have this size, before it is multiplied by scales, as float32.
 
-        def compute(tensors: list[te.Tensor], _: list[tirx.Expr], shape: list[tirx.Expr]) -> te.Tensor:
-            def at(b: tirx.Var, h: tirx.Var, t: tirx.Var, d: tirx.Var) -> tirx.Expr:
-                byte = tirx.Cast("int32", tensors[0](b, h, t, tirx.floordiv(d, 2)))
-                shift = tirx.Cast("int32", tirx.floormod(d, 2)) * tirx.const(4, "int32")
-                half = tirx.bitwise_and(tirx.shift_right(byte, shift), tirx.const(15, "int32"))
-                return tirx.Cast("float32", half - tirx.const(_HALF_BYTE, "int32"))
+        Of integers of 4 bits those in the low bits of all bytes of a head come first: vectors of them are bytes apart.
+        """
+        if self.bits == 4:
+            half = size // 2
 
-            return te.compute(shape, at, name="integers")
+            def compute(tensors: list[te.Tensor], _: list[tirx.Expr], shape: list[tirx.Expr]) -> te.Tensor:
+                def at(b: tirx.Var, h: tirx.Var, t: tirx.Var, side: tirx.Var, d: tirx.Var) -> tirx.Expr:
+                    byte = tensors[0](b, h, t, d)
+                    low = tirx.bitwise_and(byte, tirx.const(15, "uint8"))
+                    number = tirx.Select(side == 0, low, tirx.shift_right(byte, tirx.const(4, "uint8")))
+                    return tirx.Cast("int8", number) - tirx.const(_HALF_BYTE, "int8")
 
-        return emit_sized(ctx.bb, compute, [cache], [], [*dims_of(cache)[:3], size], "float32", "integers")
+                return te.compute(shape, at, name="integers")
+
+            dims = dims_of(cache)[:3]
+            apart = emit_sized(ctx.bb, compute, [cache], [], [*dims, 2, half], "int8", "integers")
+            cache = ctx.bb.emit(op.reshape(apart, (*dims, size)))
+        return ctx.bb.emit(op.astype(cache, "float32"))
 
     def scaled_queries(self, ctx: Context, query: relax.Expr) -> relax.Expr:
-        """Queries [batch, heads, sequence, size] times the scales of the keys that they meet."""
+        """Queries [batch, heads, sequence, size] times the scales of keys, in the order of `integers`."""
         heads, size = dims_of(self.keys)[1::2]
         if same((heads,), (1,)):
-            return ctx.bb.emit(op.multiply(query, self.keys))
+            return self._exchanged(ctx, ctx.bb.emit(op.multiply(query, self.keys)), 2)
         every = dims_of(query)[1]
         factors = ctx.bb.emit(op.broadcast_to(op.reshape(self.keys, (heads, 1, size)), (heads, every // heads, size)))
-        return ctx.bb.emit(op.multiply(query, op.reshape(factors, (1, every, 1, size))))
+        return self._exchanged(ctx, ctx.bb.emit(op.multiply(query, op.reshape(factors, (1, every, 1, size)))), 2)
 
     def scaled_result(self, ctx: Context, result: relax.Expr) -> relax.Expr:
         """A result of `attend` times the scales of the values."""
         factors = self.values
         if rank_of(result) == 5:
             factors = ctx.bb.emit(op.expand_dims(factors, 2))
-        return ctx.bb.emit(op.multiply(result, factors))
+        return ctx.bb.emit(op.multiply(self._exchanged(ctx, result, dims_of(result)[-1] // 2), factors))
+
+    def _exchanged(self, ctx: Context, value: relax.Expr, inner: Extent) -> relax.Expr:
+        """Numbers of heads as `integers` of 4 bits has them (`inner` of 2), or from that order to the other (half)."""
+        if self.bits == 8:
+            return value
+        dims = dims_of(value)
+        apart = ctx.bb.emit(op.reshape(value, (*dims[:-1], dims[-1] // inner, inner)))
+        axes = [*range(len(dims) - 1), len(dims), len(dims) - 1]
+        return ctx.bb.emit(op.reshape(ctx.bb.emit(op.permute_dims(apart, axes)), dims))
 
 
 def _text(value: object) -> str:
