@@ -19,8 +19,6 @@ from heterocc.compiler.lower.cpu.generate.requested.request import Request
 WIDE = 4
 """Vectors of columns of a task, which are computed as one."""
 
-_ZERO = index(0)
-
 
 def write_linear_attention(request: Request, arguments: Sequence[tirx.Buffer]) -> None:
     """Write `(queries, keys, values, [past], [factors], [rates], result, state)`.
@@ -47,8 +45,8 @@ def write_linear_attention(request: Request, arguments: Sequence[tirx.Buffer]) -
     def put(buffer: tirx.Buffer, value: tirx.Expr) -> None:
         emit.put(buffer, value, index(0), lanes)
 
-    def held(buffer: tirx.Buffer, place: tirx.Expr = _ZERO) -> tirx.Expr:
-        return emit.vector(buffer, place, lanes)
+    def held(buffer: tirx.Buffer, place: tirx.Expr | None = None) -> tirx.Expr:
+        return emit.vector(buffer, index(0) if place is None else place, lanes)
 
     def spread(value: tirx.Expr) -> tirx.Expr:
         return emit.broadcast(value, lanes)

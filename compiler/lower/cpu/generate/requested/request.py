@@ -12,7 +12,6 @@ from tvm import tirx
 
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.isa import Isa
-from heterocc.compiler.lower.kernels.expressions import itemsize
 
 ELEMENT = emit.PARALLEL_WORK >> 16
 """The work of an element, in multiply-adds: 65536 elements are divided among threads."""
@@ -45,14 +44,14 @@ class Request:
         """An option that is a string."""
         return str(self.options[name])
 
-    def around(self, axis: int, argument: int = 0) -> Around:
-        """An argument's shape as seen from an axis."""
-        shape = self.shapes[argument]
+    def around(self, axis: int) -> Around:
+        """The shape of the first argument as seen from an axis."""
+        shape = self.shapes[0]
         return Around(math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :]))
 
-    def lanes(self, length: int, dtype: str = "float32") -> int:
-        """Lanes of a vector of this dtype along an axis of `length` elements; 1 if it is shorter than the shortest."""
-        lanes = max(1, self.isa.lanes * 4 // itemsize(dtype))
+    def lanes(self, length: int) -> int:
+        """Lanes of a vector along an axis of `length` elements; 1 if it is shorter than the shortest."""
+        lanes = self.isa.lanes
         while lanes > length:
             lanes //= 2
         return lanes

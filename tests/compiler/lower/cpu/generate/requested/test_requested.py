@@ -1,4 +1,4 @@
-"""Kernels that converters request: the first k, running sums, repetitions; against float64.
+"""Kernels that converters request: the first k, ranges of bytes, overlapping sums; against float64.
 
 Arguments end at pages without access. All kernels of a test are one module, compiled for each vector width.
 """
