@@ -93,7 +93,10 @@ class Binding:
         self._inputs = BoundArrays(self._views(taken), where, checks)
         self._outputs = BoundArrays(self._views(outputs), where)
         for name, array in self._inputs.items():
-            np.copyto(array, values.get(name, 0))
+            if name in values:
+                np.copyto(array, values[name])
+            else:
+                array.fill(0)
 
     @property
     def inputs(self) -> BoundArrays:

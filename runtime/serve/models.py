@@ -260,7 +260,8 @@ class Models:
 
 
 def _uses_onnx(session: Session) -> bool:
-    return any(part.kind == "onnx" for variant in session.variants for part in variant.partitions)
+    parts = (part for variant in session.variants for part in variant.partitions)
+    return bool(session.replaceable) or any(part.kind == "onnx" for part in parts)
 
 
 def _identity(path: Path) -> Identity:

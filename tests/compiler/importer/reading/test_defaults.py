@@ -77,6 +77,17 @@ def test_integers_that_are_added_may_be_replaced(tmp_path: Path) -> None:
         assert session.run({"x": x, "k": np.array([10, 20])})["y"].tolist() == [15, 26]
 
 
+def test_a_binding_of_truths_begins_with_false_and_with_the_defaults(tmp_path: Path) -> None:
+    truth = onnx.TensorProto.BOOL
+    constants = {"k": np.array([True, False, True])}
+    proto = model(
+        [node("Or", "x k", "y")], [value("x", [3], truth)], [value("y", None, truth)], constants, ir_version=8
+    )
+    compile_model(listing(proto, "k"), tmp_path / "m.hcb", devices="CPU")
+    with load(tmp_path / "m.hcb") as session:
+        assert session.bind().run()["y"].tolist() == [True, False, True]
+
+
 def test_before_ir_version_4_all_are_constants() -> None:
     proto = listing(model(GEMM, [value("x", [4, 8])], [value("y")], WEIGHTS, opset=11, ir_version=3), "w", "b")
     imported = import_model(proto)
