@@ -9,6 +9,7 @@ from __future__ import annotations
 import tvm_ffi
 from tvm import tirx
 
+from heterocc.compiler.lower.cpu.sizes import dims_of
 from heterocc.compiler.lower.kernels.expressions import parts_of
 
 _TOGETHER = 64
@@ -35,7 +36,8 @@ def with_bound_sizes(function: tirx.PrimFunc) -> tirx.PrimFunc:
     A kernel with a buffer outside shared loops whose length is a size stays as it is: TVM moves such a buffer to the
     beginning, where the variables have no values yet.
     """
-    if _sized_buffers(function.body) > sum(_sized_buffers(loop.body) for loop in _shared_loops(function.body)):
+    shared = (loop for loop in parts_of(function.body, tirx.For) if loop.kind == tirx.ForKind.PARALLEL)
+    if _sized_buffers(function.body) > sum(_sized_buffers(loop.body) for loop in shared):
         return function
     sizes = _Sizes(function)
     body = tvm_ffi.structural_map(function.body, [(_OPERATIONS, sizes.bound)], order="pre")
@@ -50,20 +52,11 @@ def _sized_buffers(body: tirx.Stmt) -> int:
     return sum(not all(isinstance(dim, tirx.IntImm) for dim in shape) for shape in shapes)
 
 
-def _shared_loops(body: tirx.Stmt) -> list[tirx.For]:
-    """The loops that threads share, which do not contain each other."""
-    return [loop for loop in parts_of(body, tirx.For) if loop.kind == tirx.ForKind.PARALLEL]
-
-
 class _Sizes:
     """The size variables of a kernel, and the variables of expressions of them."""
 
     def __init__(self, function: tirx.PrimFunc) -> None:
-        given = [v for p in function.params for v in _variables(p)]
-        self.given: list[tirx.Var] = []
-        for var in given:
-            if not any(var.same_as(known) for known in self.given):
-                self.given.append(var)
+        self.given = [var for dim in dims_of(function) for var in tirx.analysis.undefined_vars(dim)]
         self._known: dict[int, list[tuple[tirx.Expr, tirx.Expr]]] = {}
         self.statements: list[tirx.Stmt] = []
         self._held: tirx.Buffer | None = None
@@ -110,9 +103,3 @@ class _Sizes:
             return False  # the scale of a Resize, say
         used = tirx.analysis.undefined_vars(expr)
         return bool(used) and all(any(var.same_as(size) for size in self.given) for var in used)
-
-
-def _variables(param: tirx.Var) -> list[tirx.Var]:
-    if isinstance(param.ty, tirx.BufferType):
-        return [var for dim in param.ty.shape for var in tirx.analysis.undefined_vars(dim)]
-    return [param]

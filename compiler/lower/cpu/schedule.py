@@ -17,7 +17,7 @@ from heterocc.compiler.lower.codegen.scopes import without_scopes
 from heterocc.compiler.lower.cpu.alignment import at_any_address
 from heterocc.compiler.lower.cpu.common_code import families, with_common_code
 from heterocc.compiler.lower.cpu.concatenations.in_place import joined_in_place, parts_among
-from heterocc.compiler.lower.cpu.dynamic.guarded import has_sizes, sized_kernel
+from heterocc.compiler.lower.cpu.dynamic.guarded import sized_kernel
 from heterocc.compiler.lower.cpu.dynamic.own_sizes import with_own_sizes, with_typical_batch
 from heterocc.compiler.lower.cpu.generate.candidates import Done, Packing
 from heterocc.compiler.lower.cpu.generate.generate import generate
@@ -27,6 +27,7 @@ from heterocc.compiler.lower.cpu.generate.layouts import layout_of
 from heterocc.compiler.lower.cpu.generate.requested.write import write_requested
 from heterocc.compiler.lower.cpu.generate.rows.joins import joined_rows
 from heterocc.compiler.lower.cpu.loops import in_loops
+from heterocc.compiler.lower.cpu.sizes import has_sizes
 from heterocc.compiler.lower.cpu.sources import source
 from heterocc.compiler.lower.kernels.transposed import repacked
 from heterocc.compiler.lower.pipeline import KernelModule

@@ -29,6 +29,11 @@ def dims_of(function: tirx.PrimFunc) -> list[tirx.Expr]:
     return [dim for param in function.params for dim in getattr(param, "shape", [param])]
 
 
+def has_sizes(function: tirx.PrimFunc) -> bool:
+    """Whether sizes of a kernel are known only at run time."""
+    return not all(isinstance(dim, tirx.IntImm) for dim in dims_of(function))
+
+
 @contextmanager
 def assuming(dims: Iterable[tirx.Expr]) -> Iterator[Assumptions]:
     """Expressions of the variables of `dims` are Dims inside, in place of unknown."""

@@ -11,7 +11,7 @@ import tvm
 from tvm import relax, tirx
 
 from heterocc.compiler.lower.cpu.concatenations.in_place import joined_of_any_size
-from heterocc.compiler.lower.cpu.sizes import dims_of
+from heterocc.compiler.lower.cpu.sizes import has_sizes
 from heterocc.compiler.lower.kernels.expressions import parts_of
 from heterocc.compiler.lower.relax.fusion import is_inlined, not_fused
 from heterocc.compiler.lower.straight import arguments_of, bindings_of, is_kernel_call, outputs_of, vars_of
@@ -52,5 +52,4 @@ def _interleaves(function: tirx.PrimFunc) -> bool:
 
     It has vectors if it reads one value, not several. Sizes that are known are divided when code is generated.
     """
-    choices = parts_of(function.body, tirx.FloorDiv, tirx.FloorMod)
-    return bool(choices) and any(not isinstance(n, tirx.IntImm) for n in dims_of(function))
+    return has_sizes(function) and bool(parts_of(function.body, tirx.FloorDiv, tirx.FloorMod))

@@ -5,7 +5,7 @@ A form is a file with a function that proposes candidates, and a line of FORMS i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol, TypeAlias
@@ -64,22 +64,19 @@ Form = Callable[[Kernel, Isa], Iterable[Candidate]]
 """Proposes the candidates of a form, none for a kernel of another kind."""
 
 
-def written_best(
-    kernel: Kernel, forms: Iterable[Form], isa: Isa, layouts: Collection[str] | None = None
-) -> Done | None:
+def written_best(kernel: Kernel, forms: Iterable[Form], isa: Isa) -> Done | None:
     """The kernel in the form with the least time, or in the next one if that needs numbers in place of sizes, or has
     so much code that it takes many seconds to compile.
 
-    `layouts` are the keys of the layouts in which the weights are already, if other code packs them. None if no form
-    proposes a candidate.
+    None if no form proposes a candidate.
     """
     long: list[tuple[int, Done]] = []
     for candidate in candidates(kernel, forms, isa):
-        done = attempt(partial(_written, kernel, candidate, isa, layouts))
+        done = attempt(partial(_written, kernel, candidate, isa))
         if done is None:
             continue
         length = number_of_stores(done[0])
-        if length <= MOST_STORES or layouts is not None:
+        if length <= MOST_STORES:
             return done
         long.append((length, done))
     return min(long, key=lambda one: one[0])[1] if long else None
@@ -107,11 +104,9 @@ def _proposed(form: Form, kernel: Kernel, isa: Isa) -> list[Candidate]:
     return list(form(kernel, isa))
 
 
-def _written(kernel: Kernel, candidate: Candidate, isa: Isa, layouts: Collection[str] | None) -> Done | None:
+def _written(kernel: Kernel, candidate: Candidate, isa: Isa) -> Done:
     restore(candidate.guards)
     writer = candidate.writer(isa)
     packings = tuple(writer.packings)
-    if layouts is not None and [p.key for p in packings] != list(layouts):
-        return None
     packed = {p.argument: p.size for p in packings}
     return emit.written(kernel, packed, writer.write, candidate.dtype), packings

@@ -61,16 +61,15 @@ def generate(
     function: tirx.PrimFunc,
     weights: Collection[int],
     isa: Isa,
-    layouts: Collection[str] | None = None,
     forms: Sequence[Form] = FORMS,
     pools: Sequence[Callable[[Fold, Isa], Done | None]] = POOLS,
 ) -> Done | None:
     """Write a kernel for an instruction set; None if no generator supports its kind.
 
-    `weights` are the numbers of the arguments that are parameters; `layouts`, if given, are the keys of the layouts in
-    which a product reads them. `forms` are those of float32 products and convolutions, `pools` of windows. Returns the
-    kernel, with the same arguments, and the packings of the weights among them. A kernel with a loop that never runs,
-    as that of a part of size 0, stays as it is: generators leave loops of one turn out, and would take it for one.
+    `weights` are the numbers of the arguments that are parameters. `forms` are those of float32 products and
+    convolutions, `pools` of windows. Returns the kernel, with the same arguments, and the packings of the weights among
+    them. A kernel with a loop that never runs, as that of a part of size 0, stays as it is: generators leave loops of
+    one turn out, and would take it for one.
     """
     if _has_empty_loop(function):
         return None
@@ -79,7 +78,7 @@ def generate(
         made = (attempt(partial(kind, read, isa)) for kind in kinds)
         return next((done for done in made if done is not None), None)
 
-    summed = _sum_of_products(function, weights, isa, layouts, forms)
+    summed = _sum_of_products(function, weights, isa, forms)
     if summed is not None:
         return summed
     fold = attempt(lambda: read_fold(function))
@@ -89,16 +88,14 @@ def generate(
     return attempt(lambda: generate_map(function, isa)) if rows is None else of(generate_rows, read=rows)
 
 
-def _sum_of_products(
-    function: tirx.PrimFunc, weights: Collection[int], isa: Isa, layouts: Collection[str] | None, forms: Sequence[Form]
-) -> Done | None:
+def _sum_of_products(function: tirx.PrimFunc, weights: Collection[int], isa: Isa, forms: Sequence[Form]) -> Done | None:
     """The kernel as a sum of products; None if no form of these supports it: it may be one of rows."""
     paired = PAIRED if isa.bfloat else ()
     others = (propose_product, propose_direct)
     for types, kinds in ((FLOATS, (paired, forms)), (BYTES, (INTEGERS,)), (OTHERS, (others,))):
         kernel = attempt(partial(read_kernel, function, weights, types))
         if kernel is not None:
-            written = (written_best(kernel, some, isa, layouts) for some in kinds)
+            written = (written_best(kernel, some, isa) for some in kinds)
             done = next((done for done in written if done is not None), None)
             return done or _packing_itself(kernel, kinds[-1], isa)
     return None

@@ -27,18 +27,16 @@ Dot = Literal["bytes", "limited", "pairs", "single"]
 class Isa:
     """An instruction set on a `core`: `registers` vector registers, each of `lanes` float32, and products of integers.
 
-    `tall` fixes the rows of register tiles, for code that reads weights that other code has packed. `bfloat` is whether
-    factors of products of float32 are rounded to bfloat16. `matrices` is whether the CPU multiplies matrices of bytes
-    (AMX). `masks` is whether some lanes of a vector can be read and stored, where the others may be outside the memory.
-    `fast_math` is whether faster ways with larger rounding errors may be taken. `weights_of` gives the weights that
-    calls of the kernel have for an argument, by its number; none if they are not known.
+    `bfloat` is whether factors of products of float32 are rounded to bfloat16. `matrices` is whether the CPU multiplies
+    matrices of bytes (AMX). `masks` is whether some lanes of a vector can be read and stored, where the others may be
+    outside the memory. `fast_math` is whether faster ways with larger rounding errors may be taken. `weights_of` gives
+    the weights that calls of the kernel have for an argument, by its number; none if they are not known.
     """
 
     core: Core
     lanes: int
     registers: int
     dot: Dot = "single"
-    tall: int | None = None
     bfloat: bool = False
     matrices: bool = False
     masks: bool = False

@@ -96,9 +96,8 @@ def registers_of(tall: int, wide: int, isa: Isa) -> int:
     """The registers that a tile of `tall` numbers times `wide` vectors needs: for sums, vectors and a number.
 
     Few registers have to hold the vectors of several terms, too, if there is one for each: sums would be stored else.
-    Where other code fixes the rows of tiles, they may be.
     """
-    hoisted = isa.core.hoisted if wide == 1 and isa.tall is None else 1
+    hoisted = isa.core.hoisted if wide == 1 else 1
     return tall * wide + max(wide, hoisted) + 1
 
 
@@ -170,7 +169,7 @@ def _best_tile(rows: int, vectors: int, isa: Isa, most: int = MOST_ROWS, widths:
     few sums the fastest.
     """
     timed: list[tuple[float, int, tuple[int, int]]] = []
-    for tall in range(1, min(rows, most) + 1) if isa.tall is None else (isa.tall,):
+    for tall in range(1, min(rows, most) + 1):
         for wide in widths if rows > 1 else range(1, ROW_VECTORS + 1):
             if wide > vectors or registers_of(tall, wide, isa) > isa.registers:
                 break

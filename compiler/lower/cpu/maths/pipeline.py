@@ -14,6 +14,7 @@ from tvm.tirx.compilation_pipeline import register_tir_pipeline
 from heterocc.compiler.lower.codegen.passes import as_pass
 from heterocc.compiler.lower.cpu.generate.pairs import with_pairs
 from heterocc.compiler.lower.cpu.maths.rules import expand_functions, mark_functions
+from heterocc.compiler.lower.cpu.sizes import has_sizes
 from heterocc.compiler.lower.kernels.expressions import dtype_of, is_conditional, is_zero, parts_of
 
 PIPELINE = "heterocc_cpu"
@@ -35,7 +36,7 @@ def _passes() -> tuple[tvm.transform.Pass, Callable[[], tvm.transform.Pass], Cal
             without += [*FOR_SCHEDULES, *FOR_LOOPS, *(FOR_TENSORS if _is_flat(mod) else ())]
             without += [] if _has_conditions(mod) else FOR_CONDITIONS
         else:
-            without += [*FOR_VECTORS, *(FOR_SCHEDULES if _has_sizes(mod) else ())]
+            without += [*FOR_VECTORS, *(FOR_SCHEDULES if any(has_sizes(f) for _, f in mod.functions_items()) else ())]
         with tvm.transform.PassContext(context.opt_level, disabled_pass=without, config=config):
             return kernels(mod)
 
@@ -128,12 +129,6 @@ def _has_conditions(mod: tvm.IRModule) -> bool:
     numbers = _parts(mod, tirx.Min, tirx.Max, tirx.FloorDiv, tirx.FloorMod)
     decided = [*filter(is_conditional, _parts(mod, Call)), *(n for n in numbers if dtype_of(n).startswith("int"))]
     return any(hash(var) in lanes for expr in decided for var in parts_of(expr, tirx.Var))
-
-
-def _has_sizes(mod: tvm.IRModule) -> bool:
-    """Whether an argument of a kernel has a dimension that is known only at run time."""
-    params = [p for _, f in mod.functions_items() for p in getattr(f, "params", ())]
-    return any(not isinstance(dim, tirx.IntImm) for p in params for dim in getattr(p, "shape", ()))
 
 
 register_tir_pipeline(PIPELINE, _passes)

@@ -23,12 +23,11 @@ from tvm import tirx
 from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.importer.pipeline import import_model
-from heterocc.compiler.lower.cpu.dynamic.guarded import has_sizes
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.generate import generate
 from heterocc.compiler.lower.cpu.generate.isa import Isa, has_pairs, isa_of
 from heterocc.compiler.lower.cpu.rewrites.channels_last import keep_channels_last
-from heterocc.compiler.lower.cpu.sizes import assuming, dims_of
+from heterocc.compiler.lower.cpu.sizes import assuming, dims_of, has_sizes
 from heterocc.compiler.lower.cpu.target import cpu_target
 from heterocc.compiler.lower.pipeline import KernelModule, kernel_module
 from heterocc.compiler.lower.relax.kernels import always_among, calls_run
