@@ -27,14 +27,9 @@ def sized_kernel(function: tirx.PrimFunc, weights: Collection[int], isa: Isa) ->
             done = generate(function, constant, isa)
         if done is None or done[0].same_as(function):
             break
-        code, packings = bound_code(done[0]), done[1]
+        code, packings = with_bound_sizes(truncating(done[0])), done[1]
         if not assumptions.guards:
             return code, packings
         if not packings:
             return emit.guarded(code, assumptions.guards, in_loops(function)), ()
     return in_loops(function), ()
-
-
-def bound_code(function: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Generated code whose divisions truncate and whose sizes are computed once."""
-    return with_bound_sizes(truncating(function))

@@ -215,19 +215,17 @@ Walk = Callable[[int, Step], None]
 
 def in_turn(terms: int, step: Step, unroll: int = UNROLL) -> None:
     """A loop over `terms` terms, unrolled."""
-    if not is_number(terms):
+    whole = terms - terms % unroll
+    if not is_number(terms) or whole:
         with loop(terms // unroll) as outer:
             for inner in range(unroll):
                 step(outer * index(unroll) + index(inner), inner)
+    if is_number(terms):
+        for term in range(whole, terms):
+            step(index(term), term)
+    else:
         with loop(terms % unroll) as inner:
-            step(index(terms - terms % unroll) + inner, 0)
-        return
-    if terms >= unroll:
-        with loop(terms // unroll) as outer:
-            for inner in range(unroll):
-                step(outer * index(unroll) + index(inner), inner)
-    for term in range(terms - terms % unroll, terms):
-        step(index(term), term)
+            step(index(whole) + inner, 0)
 
 
 def product_tile(
@@ -290,11 +288,8 @@ def either_run(tiles: Sequence[Run], tile: tirx.Expr, body: Callable[[Run], None
 def start_of(run: Run, tile: tirx.Expr) -> tirx.Expr:
     """The start of tile number `number`, which is in the run."""
     start = index(run.start) + (tile - index(run.first)) * index(run.size)
-    return start if is_number(run.start) and run.last is None else bound(_until(start, run.last))
-
-
-def _until(start: tirx.Expr, last: int | None) -> tirx.Expr:
-    return start if last is None else tirx.min(start, index(last))
+    start = start if run.last is None else tirx.min(start, index(run.last))
+    return start if is_number(run.start) and run.last is None else bound(start)
 
 
 def bound(value: tirx.Expr) -> tirx.Expr:
@@ -350,9 +345,8 @@ class Part(NamedTuple):
 
 def share(part: tirx.Expr, parts: int, tiles: int) -> tuple[tirx.Expr, tirx.Expr]:
     """The range of tiles of a part: start and end."""
-    return tirx.floordiv(part * index(tiles), index(parts)), tirx.floordiv(
-        (part + index(1)) * index(tiles), index(parts)
-    )
+    start, end = (tirx.floordiv(number * index(tiles), index(parts)) for number in (part, part + index(1)))
+    return start, end
 
 
 @contextmanager
