@@ -51,9 +51,6 @@ class Assumptions:
         self._values: dict[int, tuple[tirx.Expr, int | None]] = {}
         self._positive = [(dim, self._positive_var()) for dim in compound if is_bounded(dim)]
 
-    def __bool__(self) -> bool:
-        return bool(self._typical)
-
     @property
     def variables(self) -> tuple[tirx.Var, ...]:
         """The variables."""
