@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 
 import numpy as np
 import onnx
@@ -14,16 +15,18 @@ from tvm.tirx import PrimFunc
 
 from heterocc.compiler.importer.pipeline import import_model
 from heterocc.compiler.lower.backend import PartitionJob
+from heterocc.compiler.lower.cpu.dynamic import guarded
 from heterocc.compiler.lower.cpu.dynamic.guarded import sized_kernel
 from heterocc.compiler.lower.cpu.generate import emit
-from heterocc.compiler.lower.cpu.generate.candidates import Packing
+from heterocc.compiler.lower.cpu.generate.candidates import Done, Packing
 from heterocc.compiler.lower.cpu.generate.convolution.filtering.filtered import FilteredPanels
 from heterocc.compiler.lower.cpu.generate.generate import generate
 from heterocc.compiler.lower.cpu.generate.isa import Isa, isa_of
 from heterocc.compiler.lower.cpu.generate.panels import Panels
+from heterocc.compiler.lower.cpu.generate.places import shape_of
 from heterocc.compiler.lower.cpu.loops import in_loops
 from heterocc.compiler.lower.cpu.schedule import kernel_code, schedule_kernels
-from heterocc.compiler.lower.cpu.sizes import assuming, dims_of
+from heterocc.compiler.lower.cpu.sizes import assume, assuming, at_least, dims_of
 from heterocc.compiler.lower.cpu.target import cpu_target
 from heterocc.compiler.lower.pipeline import KernelModule, kernel_module
 from heterocc.compiler.lower.variables import size_variable
@@ -284,3 +287,20 @@ def test_sums_of_terms_that_are_apart_are_computed_in_vectors_along_the_result()
     tvm_ffi.structural_walk(plain.body, [(tirx.For, inner.append)], order="pre")
     assert inner[-1].extent.same_as(k)
     assert inner[-2].extent.same_as(taps)
+
+
+def test_code_with_a_guard_has_no_packed_weights_as_loops_read_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes = [_N("MatMul", ["x", "w"], ["y"])]
+    (function,) = _kernels_of(dynamic_model(nodes, {"x": ("float32", ("n", 24))}, ["y"], {"w": _weight(24, 40)}))
+    isa = isa_of(target_of(AVX512))
+    assert sized_kernel(function, {1}, isa)[1]
+
+    def guarding(function: tirx.PrimFunc, weights: Collection[int], isa: Isa) -> Done | None:
+        (rows, _) = shape_of(function.params[0]) or ()
+        assume(at_least(rows, 3))
+        return generate(function, weights, isa)
+
+    monkeypatch.setattr(guarded, "generate", guarding)
+    code, packings = sized_kernel(function, {1}, isa)
+    assert packings == ()
+    assert "assumed" in code.script() and "Broadcast" in code.script()
