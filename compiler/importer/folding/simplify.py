@@ -282,7 +282,7 @@ def _simplify_body(draft: Draft, body: onnx.GraphProto, types: Mapping[str, onnx
     del body.initializer[:]
     forget_inferred(body)
     for name, array in inner.weights.items():
-        if name in draft.weights and name in outer:
+        if name in draft.weights and name in inner.lent:
             continue
         if array.nbytes <= INLINE_BYTES or name in returned:
             body.initializer.append(to_tensor(name, array))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 
 import onnx
 
@@ -29,11 +29,11 @@ def misjudged(nodes: Sequence[onnx.NodeProto], shape_of: ShapeOf, opset: int) ->
     return frozenset(found - {""})
 
 
-def _is_misjudged(node: onnx.NodeProto, shape_of: ShapeOf, found: Collection[str], opset: int) -> bool:
+def _is_misjudged(node: onnx.NodeProto, shape_of: ShapeOf, found: set[str], opset: int) -> bool:
     operator, within = of_node(node), bodies(node)
     if within:
         inner = [n for body in within for n in body.node]
-        return any(not set(found).isdisjoint(n.input) or _is_misjudged(n, shape_of, found, opset) for n in inner)
+        return any(not found.isdisjoint(n.input) or _is_misjudged(n, shape_of, found, opset) for n in inner)
     rule = operator.shapes if operator.misjudged else None
     if node.op_type == "Attention":
         return any(size is None for name in node.input if name for size in shape_of(name) or (None,))

@@ -240,6 +240,7 @@ def _infer(draft: Draft, where: str) -> dict[str, Value]:
     table = value_table(draft.graph, draft.weights)
     types = _runtime_types(draft, table)
     if types:
+        table = dict(table)  # `representatives` knows the other one
         known = {i.name: i for i in (*draft.graph.value_info, *draft.graph.output)}
         for name, (kind, dims) in types.items():
             if name in table and _is_same(table[name], kind, dims):
