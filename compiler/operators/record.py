@@ -324,7 +324,7 @@ class Operator:
 
     expanded: bool = False
     """Whether nodes are replaced by ONNX's definition of it as a function of other operators."""
-    stricter: Literal["", "alone", "counted", "turned", "alike"] = ""
+    stricter: Literal["", "counted", "turned", "alike"] = ""
     """How ONNX Runtime is stricter than this definition (importer/operators/strict.py)."""
     labels: str = ""
     """The attribute with whole numbers for the labels of classes."""

@@ -122,12 +122,7 @@ def expand_standard(draft: Draft, namer: Namer, where: str) -> bool:
 
 
 def _wants_definition(node: onnx.NodeProto) -> bool:
-    if node.domain:
-        return False
-    operator = of_node(node)
-    if operator.stricter == "alone":
-        return sum(map(bool, node.output)) > 1  # TVM's converter computes wrong statistics
-    return operator.expanded
+    return not node.domain and of_node(node).expanded
 
 
 def _expand(draft: Draft, wanted: Callable[[onnx.NodeProto], bool], namer: Namer, where: str, *, schema: bool) -> bool:

@@ -21,14 +21,6 @@ def make_strict(call: onnx.NodeProto, graph: onnx.GraphProto) -> None:
         rule(call, graph)
 
 
-def _layer_normalization(call: onnx.NodeProto, graph: onnx.GraphProto) -> None:
-    """The first result by the operator itself: its definition flattens the scale, whatever the shape of that is."""
-    only = onnx.NodeProto()
-    only.CopyFrom(call)
-    del only.output[1:]
-    set_nodes(graph, [*(n for n in graph.node if call.output[0] not in n.output), only])
-
-
 def _window(call: onnx.NodeProto, graph: onnx.GraphProto) -> None:
     """The places 0, 1, … as running sums of as many ones as are asked for: a Range of a negative number is empty."""
     nodes: list[onnx.NodeProto] = []
@@ -117,7 +109,6 @@ def _shaped(value: str, sizes: Sequence[tuple[str, int]]) -> Iterator[onnx.NodeP
 
 
 _RULES: Mapping[str, Callable[[onnx.NodeProto, onnx.GraphProto], None]] = {
-    "alone": _layer_normalization,
     "counted": _window,
     "turned": _rotary_embedding,
     "alike": _swiglu,

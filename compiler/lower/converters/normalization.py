@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import onnx
 from onnx import helper
@@ -11,6 +12,7 @@ from tvm import relax
 from heterocc.compiler.lower.converters.arrays.reshaping import spread
 from heterocc.compiler.lower.converters.registry import Context, converter
 from heterocc.compiler.lower.converters.values import as_dtype, dims_of, dtype_of, rank_of, scalar, shape_of
+from heterocc.compiler.lower.variables import as_int64
 
 op = relax.op
 
@@ -49,25 +51,81 @@ def _batch_normalization(
     return [result, *running][: ctx.outputs] if running else result
 
 
+def standardised(
+    ctx: Context, data: relax.Expr, axes: Sequence[int], work: str, epsilon: float = 1e-5
+) -> tuple[relax.Expr, relax.Expr, relax.Expr]:
+    """(data - mean) / sqrt(variance + epsilon), the mean and the divisor's reciprocal, computed in `work`.
+
+    `epsilon` is for nodes that state none.
+
+    The variance is the mean of the squared differences from the mean. ONNX's definitions of GroupNormalization and
+    MeanVarianceNormalization subtract the square of the mean from the mean of the squares, of which nothing is right
+    where the mean is much larger than the differences.
+    """
+    wide = as_dtype(data, work)
+    mean = ctx.bb.emit(op.mean(wide, list(axes), True))
+    centred = ctx.bb.emit(op.subtract(wide, mean))
+    variance = op.mean(op.multiply(centred, centred), list(axes), True)
+    root = op.sqrt(op.add(variance, scalar(ctx.attrs.get("epsilon", epsilon), work)))
+    inverse = ctx.bb.emit(op.divide(scalar(1.0, work), root))
+    return ctx.bb.normalize(op.multiply(centred, inverse)), mean, inverse
+
+
+def _stash(ctx: Context) -> str:
+    """The dtype of the statistics."""
+    return str(helper.tensor_dtype_to_np_dtype(ctx.attrs.get("stash_type", onnx.TensorProto.FLOAT)))
+
+
+def _wide(data: relax.Expr) -> str:
+    """The dtype of statistics of which ONNX says nothing: float32 for numbers of 16 bits."""
+    return "float64" if dtype_of(data) == "float64" else "float32"
+
+
 @converter("LayerNormalization")
 def _layer_normalization(
     ctx: Context, data: relax.Expr, scale: relax.Expr, bias: relax.Expr | None = None
 ) -> list[relax.Expr]:
     """LayerNormalization with all outputs (mean and inverse standard deviation), in the precision of `stash_type`."""
     rank = rank_of(data)
-    axes = list(range(ctx.attrs.get("axis", -1) % rank, rank))
+    axes = range(ctx.attrs.get("axis", -1) % rank, rank)
     scale, bias = (v if v is None else spread(ctx, v, dims_of(data)) for v in (scale, bias))
-    work = helper.tensor_dtype_to_np_dtype(ctx.attrs.get("stash_type", onnx.TensorProto.FLOAT)).name
-    wide = data if dtype_of(data) == work else op.astype(data, work)
-    mean = ctx.bb.emit(op.mean(wide, axes, True))
-    centred = ctx.bb.emit(op.subtract(wide, mean))
-    variance = op.mean(op.multiply(centred, centred), axes, True)
-    inverse = ctx.bb.emit(
-        op.divide(scalar(1.0, work), op.sqrt(op.add(variance, scalar(ctx.attrs.get("epsilon", 1e-5), work))))
-    )
-    normal = op.multiply(centred, inverse)
-    normal = op.multiply(normal if work == dtype_of(data) else op.astype(normal, dtype_of(data)), scale)
-    return [normal if bias is None else op.add(normal, bias), mean, inverse][: max(1, ctx.outputs)]
+    normal, mean, inverse = standardised(ctx, data, axes, _stash(ctx))
+    scaled = op.multiply(as_dtype(normal, dtype_of(data)), scale)
+    return [scaled if bias is None else op.add(scaled, bias), mean, inverse][: max(1, ctx.outputs)]
+
+
+@converter("InstanceNormalization")
+def _instance_normalization(ctx: Context, data: relax.Expr, scale: relax.Expr, bias: relax.Expr) -> relax.Expr:
+    rank = rank_of(data)
+    normal, *_ = standardised(ctx, data, range(2, rank), _wide(data))
+    along = (1, dims_of(data)[1], *(1 for _ in range(2, rank)))
+    scale, bias = (op.reshape(v, [as_int64(n) for n in along]) for v in (scale, bias))
+    return op.add(op.multiply(as_dtype(normal, dtype_of(data)), scale), bias)
+
+
+@converter("GroupNormalization")
+def _group_normalization(ctx: Context, data: relax.Expr, scale: relax.Expr, bias: relax.Expr) -> relax.Expr:
+    """GroupNormalization: a scale and a bias for each channel, before operator set 21 for each group."""
+    batch, channels, *spatial = dims_of(data)
+    groups = int(ctx.attrs["num_groups"])
+    each = channels // groups
+    grouped = ctx.bb.emit(op.reshape(data, [as_int64(n) for n in (batch, groups, each, *spatial)]))
+    normal, *_ = standardised(ctx, grouped, range(2, 3 + len(spatial)), _stash(ctx))
+    along = (1, groups, each if ctx.opset >= 21 else 1, *(1 for _ in spatial))
+    scale, bias = (op.reshape(v, [as_int64(n) for n in along]) for v in (scale, bias))
+    result = op.add(op.multiply(as_dtype(normal, dtype_of(data)), scale), bias)
+    return op.reshape(result, [as_int64(n) for n in (batch, channels, *spatial)])
+
+
+@converter("MeanVarianceNormalization")
+def _mean_variance_normalization(ctx: Context, data: relax.Expr) -> relax.Expr:
+    """Differences from the mean over their standard deviation, to which ONNX adds 1e-9."""
+    axes = list(ctx.attrs.get("axes", (0, 2, 3)))
+    work = _wide(data)
+    wide = as_dtype(data, work)
+    centred = ctx.bb.emit(op.subtract(wide, op.mean(wide, axes, True)))
+    deviation = op.sqrt(op.mean(op.multiply(centred, centred), axes, True))
+    return as_dtype(ctx.bb.normalize(op.divide(centred, op.add(deviation, scalar(1e-9, work)))), dtype_of(data))
 
 
 @converter("LpNormalization")
@@ -93,7 +151,7 @@ def rms_normalization(ctx: Context, data: relax.Expr, scale: relax.Expr) -> rela
     axis = int(ctx.attrs.get("axis", -1)) % len(shape)
     if not all(isinstance(size, int) for size in (*shape[axis:], *dims_of(scale))):
         scale = spread(ctx, scale, shape)
-        work = helper.tensor_dtype_to_np_dtype(ctx.attrs.get("stash_type", onnx.TensorProto.FLOAT)).name
+        work = _stash(ctx)
         wide = ctx.bb.emit(as_dtype(data, work))
         mean = op.mean(op.multiply(wide, wide), list(range(axis, len(shape))), True)
         root = ctx.bb.emit(op.sqrt(op.add(mean, scalar(ctx.attrs.get("epsilon", 1e-5), work))))

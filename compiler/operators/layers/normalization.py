@@ -9,6 +9,7 @@ from heterocc.compiler.operators.elements.arithmetic import DENOMINATOR
 from heterocc.compiler.operators.record import MICROSOFT, SPATIAL, Operator, Part, nothing, same_shape
 from heterocc.compiler.symbolic.given import Given, Shape
 from heterocc.compiler.symbolic.requirement import Needs
+from heterocc.compiler.symbolic.sizes import number
 
 
 def channels(needs: Needs) -> None:
@@ -58,6 +59,16 @@ def embedding(needs: Needs) -> None:
         needs.at_least(3, 0, needs.size(0, 1))
 
 
+def layer_shapes(given: Given) -> list[Shape] | None:
+    """The normalised tensor, and its statistics: sizes of 1 along what is normalised together."""
+    shape = given.shape()
+    if not shape:
+        return None
+    axis = int(given.attribute("axis", -1)) % len(shape)
+    each = tuple(number(1) if d >= axis else size for d, size in enumerate(shape))
+    return [shape, each, each]
+
+
 def skip_shapes(given: Given) -> list[Shape] | None:
     """The normalised sum; its statistics, which are not computed; the sum."""
     shape = given.shape()
@@ -83,13 +94,12 @@ OPERATORS = (
     Operator(
         "LayerNormalization",
         taken_over=17,
-        shapes=same_shape,
+        shapes=layer_shapes,
         needs=last,
         chooses=True,
         sums=True,
         flops=8,
         unread="stash_type",
-        stricter="alone",
     ),
     Operator("RMSNormalization", shapes=same_shape, needs=last, chooses=True, sums=True, flops=8, unread="stash_type"),
     Operator("SimplifiedLayerNormalization", shapes=same_shape, needs=last, chooses=True),

@@ -10,6 +10,7 @@ import onnx
 from tvm import relax
 
 from heterocc.compiler.lower.converters.arrays.reshaping import spread
+from heterocc.compiler.lower.converters.normalization import standardised
 from heterocc.compiler.lower.converters.registry import MICROSOFT, Context, Converter, converter, own_converter
 from heterocc.compiler.lower.converters.values import as_dtype, dims_of, dtype_of, rank_of, scalar, shape_of
 from heterocc.compiler.lower.converters.windows.pooling import average_pool, rounded_up
@@ -202,12 +203,9 @@ def skip_layer_normalization(
 
 def normalised(ctx: Context, total: relax.Expr, scale: relax.Expr, beta: relax.Expr | None) -> relax.Expr:
     """LayerNormalization along the last axis."""
-    last, wide = [rank_of(total) - 1], as_dtype(total, "float32")
-    centred = ctx.bb.emit(op.subtract(wide, op.mean(wide, last, keepdims=True)))
-    variance = op.mean(op.multiply(centred, centred), last, keepdims=True)
-    root = op.sqrt(op.add(variance, scalar(ctx.attrs.get("epsilon", 1e-12), "float32")))
-    normal = op.multiply(as_dtype(ctx.bb.normalize(op.divide(centred, root)), dtype_of(total)), scale)
-    return normal if beta is None else op.add(normal, beta)
+    normal, *_ = standardised(ctx, total, [rank_of(total) - 1], "float32", 1e-12)
+    scaled = op.multiply(as_dtype(normal, dtype_of(total)), scale)
+    return scaled if beta is None else op.add(scaled, beta)
 
 
 @converter("SimplifiedLayerNormalization")
