@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 STRICT = ("-W", "error", "-W", "default:HETEROCC_")
 """Python's options that turn every warning into an error, except those about simulated failures."""
@@ -19,6 +20,15 @@ def fresh(program: str, **environment: str) -> str:
 def stderr_of(program: str, **environment: str) -> str:
     """The standard error of a program in a fresh interpreter with Python's default filters of warnings."""
     return _run((), program, environment).stderr
+
+
+def peak() -> int:
+    """The most memory, in KiB, that was resident in this process so far.
+
+    Not `ru_maxrss`, which is at first the peak of the process that started this one.
+    """
+    lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
+    return int(next(line for line in lines if line.startswith("VmHWM:")).split()[1])
 
 
 def _run(options: Sequence[str], program: str, environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:

@@ -178,14 +178,15 @@ def test_an_array_that_the_format_cannot_hold_is_refused(tmp_path: Path, array: 
 
 def test_a_weight_is_written_without_a_second_copy_of_it(tmp_path: Path) -> None:
     code = (
-        "import resource, sys, numpy as np\n"
+        "import sys, numpy as np\n"
+        "from tests.fresh_process import peak\n"
         "from heterocc.artifacts.writer import BundleWriter\n"
         "a = np.memmap(sys.argv[1] + '/w', np.uint8, 'w+', shape=(96 << 20,)); a[::4096] = 1\n"
         "b = np.zeros(8 << 20, np.uint8)\n"
-        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        "before = peak()\n"
         "w = BundleWriter(sys.argv[1] + '/m.hcb')\n"
         "w.add_weight(a); w.add_weight(a[1:])\n"
-        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)\n"
+        "print(peak() - before)\n"
         "w.__exit__(ValueError, ValueError(), None)\n"
     )
     out = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)

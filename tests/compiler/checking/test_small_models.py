@@ -130,10 +130,10 @@ def test_onnx_does_not_list_the_elements_of_long_vectors(kind: int) -> None:
 
 
 PROGRAM = """
-import resource
 from heterocc.compiler import compile_model
+from tests.fresh_process import peak
 report = compile_model({model!r}, {output!r}, devices={devices!r})
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10, report.size)
+print(peak() >> 10, report.size)
 print(*report.warnings)
 """
 

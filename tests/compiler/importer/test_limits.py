@@ -166,18 +166,18 @@ HUGE = {
 """`floats by doubling, with a copy in between` lists its nodes out of order: import sorts them."""
 
 PROGRAM = """
-import resource
 import onnxruntime
 from heterocc.artifacts.errors import InvalidGraphError
 from heterocc.compiler.importer.pipeline import import_model
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+from tests.fresh_process import peak
+before = peak()
 for path in PATHS:
     try:
         import_model(path)
         answer = "imported"
     except InvalidGraphError:
         answer = "refused"
-    print(answer, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
+    print(answer, (peak() - before) // 1024)
 """
 
 
