@@ -156,7 +156,10 @@ class Operator:
     domain: str = ""
 
     taken_over: int = 0
-    """The operator set with which ONNX took it over from ONNX Runtime, whose tools write it in earlier ones, too."""
+    """The operator set with which ONNX took it over from ONNX Runtime, whose tools write it in earlier ones, too.
+
+    What ONNX Runtime runs in earlier ones can be another operator of this name (importer/operators/experimental.py).
+    """
     renamed: Renamed | None = None
     """The nodes that the import writes in its place."""
 

@@ -90,15 +90,12 @@ def _cut(graph: onnx.GraphProto, lengths: dict[str, int], cuts: list[_Cut], wher
             if index < len(given) and given[index] > MAX_RANK:
                 cuts.append((node, index, node.input[index]))
         for attribute in node.attribute:
+            place = f"{where}: node '{node.name or '(unnamed)'}' ({node.op_type})"
             if attribute.name in _LEAST and not _LEAST[attribute.name] <= attribute.i <= MAX_RANK:
-                place = f"{where}: node '{node.name or '(unnamed)'}' ({node.op_type})"
                 raise InvalidGraphError(f"attribute '{attribute.name}' is {attribute.i}", where=place)
-        if node.op_type == "Split":
-            parts = next((a.i for a in node.attribute if a.name == "num_outputs"), 0)
-            if parts > len(node.output):
-                raise InvalidGraphError(
-                    f"node '{node.name}' (Split) makes {parts} parts and has {len(node.output)} outputs", where=where
-                )
+            if attribute.name == "num_outputs" and attribute.i > len(node.output):
+                parts = f"{attribute.i} parts and has {len(node.output)} outputs"
+                raise InvalidGraphError(f"the node makes {parts}", where=place)
         bound = _length(node, given)
         if bound is not None:
             lengths[node.output[0]] = bound

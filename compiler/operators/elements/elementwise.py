@@ -87,7 +87,8 @@ OPERATORS = (
     Operator("SwiGLU", flops=_OF_ACTIVATION, expanded=True, stricter="alike"),
     _unary("HardSigmoid", positive=True, flops=2),
     _unary("HardSwish", flops=2),
-    *map(_unary, ("IsInf", "IsNaN", "LeakyRelu", "Shrink", "Softsign", "ThresholdedRelu", "BitwiseNot")),
+    *map(_unary, ("IsInf", "IsNaN", "LeakyRelu", "Shrink", "Softsign", "BitwiseNot")),
+    _unary("ThresholdedRelu", taken_over=10),
     _unary("Not", contents=by_element(lambda a: None if a.number is None else number(int(not a.number)))),
     Operator("Clip", contents=_clip_contents, needs=limited, between=True),
     Operator(

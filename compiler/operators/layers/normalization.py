@@ -104,7 +104,7 @@ OPERATORS = (
     Operator("RMSNormalization", shapes=same_shape, needs=last, chooses=True, sums=True, flops=8, unread="stash_type"),
     Operator("SimplifiedLayerNormalization", shapes=same_shape, needs=last, chooses=True),
     Operator("LpNormalization", needs=nothing, sums=True, flops=8),
-    Operator("MeanVarianceNormalization", shapes=same_shape, needs=nothing, sums=True, flops=8),
+    Operator("MeanVarianceNormalization", taken_over=9, shapes=same_shape, needs=nothing, sums=True, flops=8),
     Operator("LRN", needs=nothing, flops=12, steep=True),
     _skipping("SkipLayerNormalization", flops=8),
     _skipping("SkipSimplifiedLayerNormalization"),

@@ -97,16 +97,6 @@ def test_an_operator_that_only_its_definition_makes_available_is_expanded(
     assert_close(run_imported(found, feeds), [np.asarray(r) for r in reference])
 
 
-def test_only_the_statistics_of_a_layer_normalization_are_expanded(tmp_path: Path) -> None:
-    call = node("LayerNormalization", "x g", "y mean", "f")
-    proto = model([call], [value("x", [2, 5])], [value("y"), value("mean")], {"g": noise(5)}, opset=17)
-    found = import_model(save(tmp_path, proto))
-    assert [n.outputs for n in found.graph.nodes if n.op_type == "LayerNormalization"] == [("y",)]
-    assert all(n.original == ("f",) for n in found.graph.nodes)
-    feeds = {"x": noise(2, 5)}
-    assert_close(run_imported(found, feeds), [np.asarray(r) for r in ReferenceEvaluator(proto).run(None, feeds)])
-
-
 def test_an_operator_without_one_of_its_first_inputs_is_expanded(tmp_path: Path) -> None:
     call = helper.make_node("CausalConvWithState", ["x", "w", "", "past"], ["y", "present"], name="f")
     inputs = [value("x", [2, 4, 8]), value("w", [4, 1, 4]), value("past", [2, 4, 3])]
