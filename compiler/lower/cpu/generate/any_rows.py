@@ -18,7 +18,7 @@ from heterocc.compiler.lower.cpu.sizes import as_expr, is_number, larger, smalle
 EVERY_SIZE = 7
 """The most rows of a tile of which each smaller size has code, too, if the number of rows is known only at run time."""
 
-EVERY_SIZE_NEAR = 4
+EVERY_SIZE_NEAR = 3
 """The same of products of little weights, which each tile reads from a near cache: more rows share little."""
 
 

@@ -33,8 +33,9 @@ READ_TERMS = 32
 CROSSING_LANES = 8
 """Vectors of fewer lanes cross a line of the cache less often: their rows are read in place."""
 
-ENOUGH_SUMS = 3
-"""Vectors of sums of a tile from which on two terms are enough to hide their latency."""
+ENOUGH_SUMS = 128
+"""Numbers of sums in the terms of a turn that hide latency and the loop. With half as many, AVX2 takes 1.1 to 1.25
+times as long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,13 +122,14 @@ class ProductReads:
 
         return loaded
 
-    def fetched(self, arguments: Arguments, place: Place, panel: Panel, tile: tirx.Expr) -> Walk:
+    def fetched(self, arguments: Arguments, place: Place, panel: Panel, rows: int, tile: tirx.Expr) -> Walk:
         """The walk over the terms of a tile of rows of a panel, which prefetches vectors that are far.
 
         They are read by all tiles of a panel, which fetch those of the next one. Weights that a single tile reads are
         one stream, which hardware prefetches best: fetching them too took 1.1 to 1.5 times as long on a Zen 5.
         """
         product, packing, tiles = self.product, self.packed[1], count_of(self.product.rows.length, self.row_runs)
+        unroll = self.unroll(rows * panel.run.size)
         fetch: Callable[[tirx.Expr], None]
         if packing is None and self._reads_far(panel):
             # The rows of a map are so far apart that hardware takes none of these lines for the next of a stream.
@@ -142,7 +144,7 @@ class ProductReads:
 
             items, fetch = product.terms.length, fetch_row
         elif packing is None or 4 * packing.size <= self.isa.core.fetched_weights or (is_number(tiles) and tiles == 1):
-            return partial(emit.in_turn, unroll=self.unroll)
+            return partial(emit.in_turn, unroll=unroll)
         else:
             flat = arguments.flat(self.kernel.function.params[packing.argument])
             first = self._packed_base(packing, place) + panel.number * index(self.isa.lanes * packing.steps)
@@ -150,8 +152,8 @@ class ProductReads:
         part, paced = emit.Part(tile, typical(tiles)), packing is not None or is_number(self.length)
 
         def walk(terms: int, step: Step) -> None:
-            step = fetching_shares(step, self.terms, items, fetch, sum_=part, unroll=self.unroll, paced=paced)
-            emit.in_turn(terms, step, self.unroll)
+            step = fetching_shares(step, self.terms, items, fetch, sum_=part, unroll=unroll, paced=paced)
+            emit.in_turn(terms, step, unroll)
 
         return walk
 
@@ -178,7 +180,8 @@ class ProductReads:
                     if where is not None:
                         emit.prefetch(arguments.flat(buffer), where, to_write=to_write)
 
-        terms, unroll, paced = product.terms.length, self.unroll, is_number(self.length)
+        unroll, paced = self.unroll(rows * panel.run.size), is_number(self.length)
+        terms = product.terms.length
         if is_number(terms) and terms >= unroll:
             return lambda count, step: walk(
                 count, fetching_shares(step, terms, rows, fetch, unroll=unroll, paced=paced)
@@ -201,15 +204,14 @@ class ProductReads:
         large = self.terms >= 4 * emit.UNROLL and 4 * self.terms * typical(self.length) >= far
         return large and not self.evicts and not (core.halves and copied)
 
-    @property
-    def unroll(self) -> int:
-        """The number of terms that are unrolled.
+    def unroll(self, sums: int) -> int:
+        """The number of terms that are unrolled for so many vectors of sums.
 
         Of any sizes there is code for many tiles, whose loops are kept short.
         """
-        sums = min(r.size for r in self.row_runs) * min(r.size for r in self.column_runs)
-        sized = not all(map(is_number, (self.terms, self.product.rows.length, self.length)))
-        return emit.UNROLL // 2 if sized and sums >= ENOUGH_SUMS else emit.UNROLL
+        if all(map(is_number, (self.terms, self.product.rows.length, self.length))):
+            return emit.UNROLL
+        return next(n for n in (1, 2, emit.UNROLL) if n == emit.UNROLL or n * sums * self.isa.lanes >= ENOUGH_SUMS)
 
     def _packed_base(self, packing: Panels, place: Place) -> tirx.Expr:
         """The start of the panels of the outer place."""
