@@ -33,11 +33,6 @@ READ_TERMS = 32
 CROSSING_LANES = 8
 """Vectors of fewer lanes cross a line of the cache less often: their rows are read in place."""
 
-ENOUGH_SUMS = 128
-"""Numbers of sums in the terms of a turn that hide latency and the loop. With half as many, AVX2 takes 1.1 to 1.25
-times as long."""
-
-
 @dataclass(frozen=True, slots=True)
 class Panel:
     """A panel of vectors: its run, the number of its first vector, the starts of all, and its copy if it has one.
@@ -211,7 +206,7 @@ class ProductReads:
         """
         if all(map(is_number, (self.terms, self.product.rows.length, self.length))):
             return emit.UNROLL
-        return next(n for n in (1, 2, emit.UNROLL) if n == emit.UNROLL or n * sums * self.isa.lanes >= ENOUGH_SUMS)
+        return emit.terms_of_turn(sums * self.isa.lanes)
 
     def _packed_base(self, packing: Panels, place: Place) -> tirx.Expr:
         """The start of the panels of the outer place."""
