@@ -165,7 +165,7 @@ def test_few_frames_of_a_signal_have_code_along_the_rows_of_the_weight() -> None
         assert isinstance(writer, ProductWriter) and writer.copies and writer.takes_few_columns()
 
 
-@pytest.mark.parametrize(("size", "sizes"), [(64, [6, 4, 3, 2, 1]), (512, [6, 5, 4, 3, 2, 1])])
+@pytest.mark.parametrize(("size", "sizes"), [(64, [6, 3, 2, 1]), (512, [6, 5, 4, 3, 2, 1])])
 def test_few_rows_have_a_size_of_tile_each_only_if_the_weights_are_far(size: int, sizes: list[int]) -> None:
     """Little weights stay in a near cache, so that two tiles read them in hardly more time than one."""
     module = _kernels([_N("MatMul", ["x", "w"], ["y"])], {"x": ("n", size)}, {"w": np.ones((size, size), np.float32)})

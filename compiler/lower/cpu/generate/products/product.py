@@ -261,7 +261,7 @@ class ProductWriter(ProductReads):
             first_of_term = weights(index(0), term)
             return first_of_term.source, first_of_term.indices[0]
 
-        walk = partial(emit.in_turn, unroll=self.unroll)
+        walk = partial(emit.in_turn, unroll=self.unroll(FEW))
         return few_sums((rows.size, FEW), self.terms, self.isa, number, [weight], walk)
 
     def _starts(self, run: Run, group: tirx.Expr) -> list[tirx.Expr]:
