@@ -180,7 +180,7 @@ def test_depthwise_convolutions_of_any_size_have_one_form(stride: int, mcpu: str
 
 
 def test_tiles_of_many_taps_at_the_ends_of_rows_of_any_length_have_one_vector_with_masks() -> None:
-    """Each tile of two vectors is a third of the code, so that AVX-512 has less than AVX2, which has it for the ends."""
+    """A tile of two vectors is a third of the code: AVX-512 has less than AVX2, which has one for the ends, too."""
     nodes, image = [_N("Conv", ["x", "w"], ["y"], pads=[2] * 4, group=4)], {"x": ("float32", (1, 4, "m", "k"))}
     (function,) = _kernels_of(dynamic_model(nodes, image, ["y"], {"w": _weight(4, 1, 5, 5)}))  # type: ignore[arg-type]
     codes = (sized_kernel(function, {1}, isa_of(target_of(mcpu)))[0].script() for mcpu in (AVX512, AVX2))
@@ -190,8 +190,8 @@ def test_tiles_of_many_taps_at_the_ends_of_rows_of_any_length_have_one_vector_wi
 
 def test_tiles_of_many_sums_of_any_number_of_rows_take_their_terms_one_by_one() -> None:
     """Code for many tiles is long, and sums that do not wait for each other hide a loop's own time."""
-    proto = dynamic_model([_N("MatMul", ["x", "w"], ["y"])], {"x": ("float32", ("n", 64))}, ["y"], {"w": _weight(64, 64)})
-    (function,) = _kernels_of(proto)
+    nodes, image = [_N("MatMul", ["x", "w"], ["y"])], {"x": ("float32", ("n", 64))}
+    (function,) = _kernels_of(dynamic_model(nodes, image, ["y"], {"w": _weight(64, 64)}))  # type: ignore[arg-type]
     code, _ = sized_kernel(function, {1}, isa_of(target_of(AVX512)))
     assert "in range(T.int64(64))" in code.script()
     assert "in range(T.int64(32))" in code.script()  # a tile of one row waits

@@ -81,7 +81,7 @@ class Sums:
             return emit.vector(weights, place, lanes * together)
 
         vectors = len(gates) * len(columns)
-        # Of any batch there is code for several tiles. With two terms in place of four, AVX2 takes up to 1.4 times as long.
+        # Of any batch there are several tiles. With two terms in place of four, AVX2 takes up to 1.4 times as long.
         unroll = emit.UNROLL if is_number(self.batch) or not isa.masks else emit.terms_of_turn(count * vectors * lanes)
         walk = partial(emit.in_turn, unroll=unroll)
         isa = replace(isa, lanes=lanes)
