@@ -33,6 +33,7 @@ READ_TERMS = 32
 CROSSING_LANES = 8
 """Vectors of fewer lanes cross a line of the cache less often: their rows are read in place."""
 
+
 @dataclass(frozen=True, slots=True)
 class Panel:
     """A panel of vectors: its run, the number of its first vector, the starts of all, and its copy if it has one.
