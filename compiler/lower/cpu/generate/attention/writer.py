@@ -196,8 +196,10 @@ class AttentionWriter:
     def _write_scores(self, first: tirx.Expr, rows: int, vector: tirx.Expr, vectors: int, top: tirx.Buffer) -> None:
         """The scores of rows with a panel of keys, and the largest so far in each lane."""
         form, lanes = self.form, self.for_keys.lanes
-        keys = self.packed_keys
-        sums = [self._sums_of_terms(rows, vector)] if keys is None else self._sums(first, rows, vector, vectors, keys)
+        if self.packed_keys is None:
+            sums: Sequence[tirx.Buffer] = [self._sums_of_terms(first, rows, vector)]
+        else:
+            sums = self._sums(first, rows, vector, vectors, self.packed_keys)
         for column, total in enumerate(sums):
             start = self.start(vector + index(column), lanes, form.keys)
             with emit.loop(rows, "unroll") as row:
@@ -227,10 +229,10 @@ class AttentionWriter:
 
         return emit.product_tile(rows, vectors, form.terms, self.for_keys, query, loaded)
 
-    def _sums_of_terms(self, rows: int, vector: tirx.Expr) -> tirx.Buffer:
-        """The products of all rows and a vector of keys, which are read where they are."""
+    def _sums_of_terms(self, first: tirx.Expr, rows: int, vector: tirx.Expr) -> tirx.Buffer:
+        """The products of rows and a vector of keys, which are read where they are."""
         form, lanes, (q, k, *_) = self.form, self.for_keys.lanes, self.arguments
-        query, keys = emit.bound(self.base(form.q)), self.base(form.k)
+        query, keys = emit.bound(self.base(form.q) + first * index(form.q.row)), self.base(form.k)
         keys = emit.bound(keys + self.start(vector, lanes, form.keys) * index(form.k.row))
         total = emit.registers(rows, lanes)
         with emit.loop(rows) as row:
