@@ -157,11 +157,34 @@ class Judge:
             ratios = [compare(name, s, reference).snr for s in self._samples(name)]
             least = min(ratios, default=math.inf) - 20 * math.log10(_FACTOR)
             return max(_LEAST, min(QUANTISED.snr, least) if name in self._coarse else least)
+        return least_of(self._perturbed().get(name), reference)
+
+    def is_amplified(self, name: str, reference: Any) -> bool:
+        """Whether the perturbed reference's value is wrong, too: what is read amplifies rounding."""
+        again = self._perturbed().get(name)
+        return isinstance(again, np.ndarray) and not compare(name, again, reference, self.tolerance(name)).ok
+
+    def _perturbed(self) -> Mapping[str, Any]:
         if self._shaken is None:
-            wanted = [n for n in dict.fromkeys(self.names) if n in self._coarse]
+            wanted = list(dict.fromkeys(self.names))
             shaken = Reference(self.model, wanted, nodes=self.nodes, inputs=self.inputs, shaken=True)
             self._shaken = shaken.run(self.feed)
-        return least_of(self._shaken.get(name), reference)
+        return self._shaken
+
+
+def compare_amplified(
+    name: str, got: np.ndarray[Any, Any], reference: np.ndarray[Any, Any], again: np.ndarray[Any, Any], base: Tolerance
+) -> Difference:
+    """Compare a value of real numbers that may be as far from the reference as that of the perturbed one is.
+
+    `again` is the perturbed reference's value, and `base` the tolerance beside that.
+    """
+    atol = base.absolute(reference) + _FACTOR * largest_error(again, reference)
+    found = compare(name, got, reference, replace(base, scale=0.0, atol=atol))
+    least = max(_LEAST, compare(name, again, reference).snr - _MARGIN)
+    if not found.ok or found.snr >= least:
+        return found
+    return replace(found, reason=f"is {found.snr:.0f} dB from the reference, where rounding explains {least:.0f}")
 
 
 def least_of(again: Any, reference: Any) -> float:

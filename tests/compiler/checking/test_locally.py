@@ -125,3 +125,30 @@ def test_a_recurrent_layer_that_amplifies_within_itself_is_right() -> None:
     for wrote, wrong in ((other, False), (np.flip(other, 0).copy(), True), (other[:, :, :, ::-1].copy(), True)):
         session: Any = Ran({"d": right["d"], "h": wrote})
         assert (wrong_on_its_own_inputs(session, job, feed, judge) is not None) == wrong
+
+
+def _turning(folder: Path) -> Path:
+    """The sine of running sums of some 10,000 turns: the sums' rounding is a part of a turn."""
+    nodes = [
+        node("MatMul", "x w", "steps", name="product"),
+        node("CumSum", "steps axis", "turns", name="sums"),
+        node("Sin", "turns", "y", name="wave"),
+    ]
+    weights = np.abs(np.random.default_rng(0).standard_normal((512, 64))).astype(np.float32)
+    constants = {"w": weights * 2000, "axis": np.array(0)}
+    return save(folder, model(nodes, [value("x", [400, 512])], [value("y", [400, 64])], constants, opset=17))
+
+
+def test_the_rounding_of_phases_is_not_taken_for_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    report = compile_model(_turning(tmp_path), tmp_path / "m.hcb", devices="CPU", recheck=True)
+    assert not report.moved and not report.warnings
+    monkeypatch.setattr(Checker, "_amplifies", lambda *_: False)
+    with pytest.raises(WrongResultError):
+        compile_model(_turning(tmp_path), tmp_path / "m.hcb", devices="CPU", recheck=True)
+
+
+@pytest.mark.parametrize("planted", ["product", "sums", "wave"])
+def test_a_wrong_kernel_among_phases_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, planted: str) -> None:
+    monkeypatch.setenv(PLANT, planted)
+    with pytest.raises(WrongResultError):
+        compile_model(_turning(tmp_path), tmp_path / "m.hcb", devices="CPU")
