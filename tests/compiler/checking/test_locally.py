@@ -127,24 +127,37 @@ def test_a_recurrent_layer_that_amplifies_within_itself_is_right() -> None:
         assert (wrong_on_its_own_inputs(session, job, feed, judge) is not None) == wrong
 
 
-def _turning(folder: Path) -> Path:
-    """The sine of running sums of some 10,000 turns: the sums' rounding is a part of a turn."""
+def _turning(folder: Path, *, selected: bool = False) -> Path:
+    """The sine of running sums of some 10,000 turns, whose rounding is a part of a turn; of `selected` rows, if so."""
     nodes = [
-        node("MatMul", "x w", "steps", name="product"),
+        node("MatMul", "rows w" if selected else "x w", "steps", name="product"),
         node("CumSum", "steps axis", "turns", name="sums"),
         node("Sin", "turns", "y", name="wave"),
     ]
     weights = np.abs(np.random.default_rng(0).standard_normal((512, 64))).astype(np.float32)
     constants = {"w": weights * 2000, "axis": np.array(0)}
-    return save(folder, model(nodes, [value("x", [400, 512])], [value("y", [400, 64])], constants, opset=17))
+    inputs = [value("x", [400, 512])]
+    if selected:  # their number is known only when they are: the code is a program of several parts
+        nodes[:0] = [
+            node("NonZero", "flags", "at"),
+            node("Squeeze", "at axes", "places"),
+            node("Gather", "x places", "rows"),
+        ]
+        constants["axes"] = np.array([0])
+        inputs.append(value("flags", [400]))
+    return save(folder, model(nodes, inputs, [value("y", [None, 64])], constants, opset=17))
 
 
-def test_the_rounding_of_phases_is_not_taken_for_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    report = compile_model(_turning(tmp_path), tmp_path / "m.hcb", devices="CPU", recheck=True)
+@pytest.mark.parametrize("selected", [False, True])
+def test_the_rounding_of_phases_is_not_taken_for_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, selected: bool
+) -> None:
+    path = _turning(tmp_path, selected=selected)
+    report = compile_model(path, tmp_path / "m.hcb", devices="CPU", recheck=True)
     assert not report.moved and not report.warnings
     monkeypatch.setattr(Checker, "_amplifies", lambda *_: False)
     with pytest.raises(WrongResultError):
-        compile_model(_turning(tmp_path), tmp_path / "m.hcb", devices="CPU", recheck=True)
+        compile_model(path, tmp_path / "m.hcb", devices="CPU", recheck=True)
 
 
 @pytest.mark.parametrize("planted", ["product", "sums", "wave"])

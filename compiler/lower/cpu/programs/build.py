@@ -83,7 +83,11 @@ def build_program(
         functions[relax.GlobalVar(name)] = entry["main"].with_attr("global_symbol", name)
         parts.append(Part(name, module, part, tvm.IRModule(functions)))
     infos = [
-        KernelInfo(kernel.symbol, tuple(dict.fromkeys(program.owners[n] for n in kernel.nodes)))
+        KernelInfo(
+            kernel.symbol,
+            tuple(dict.fromkeys(program.owners[n] for n in kernel.nodes)),
+            kernel.outputs if all(v in job.model.graph.producer for v in kernel.outputs) else (),
+        )
         for part in done
         for kernel in part.kernels
     ]
