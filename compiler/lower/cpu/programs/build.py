@@ -86,6 +86,7 @@ def build_program(
         KernelInfo(
             kernel.symbol,
             tuple(dict.fromkeys(program.owners[n] for n in kernel.nodes)),
+            # values of branches and bodies are not the graph's
             kernel.outputs if all(v in job.model.graph.producer for v in kernel.outputs) else (),
         )
         for part in done
