@@ -45,7 +45,7 @@ class Judge:
     `feed` is by names of the imported graph. `nodes` and `inputs` are the part of it that ran (all of it without them),
     `names` the values that will be compared, `half` the nodes that were computed in half precision, `paired` those
     whose products have factors rounded to bfloat16. The perturbed and
-    the rounding reference run only if a coarse value is in doubt.
+    the rounding reference run only if a value is in doubt.
     """
 
     model: ImportedModel

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -38,6 +39,9 @@ from heterocc.compiler.importer.weight_form import WeightForm
 from heterocc.passes.show.printer import count
 from heterocc.runtime import load
 from heterocc.runtime.files.inputs import read_files
+
+_Expected: TypeAlias = tuple[ImportedModel, dict[str, Any], Mapping[str, Any]]
+"""The model at some shapes, inputs by name of its graph, and ONNX Runtime's outputs for them."""
 
 
 @dataclass(frozen=True)
@@ -204,7 +208,9 @@ def _against_model(
         lost: tuple[OutputError, ...] = ()
         for shapes in requests:
             at = _at_shapes(shapes) if len(requests) > 1 else ""
-            model, feed, expected = _expected(bundle, source, shapes, given, seed, reporter)
+            model, feed, expected = _expected(
+                bundle, partial(_of_import, bundle, source, shapes, given, seed, reporter)
+            )
             if source.weights is not None and not lost:
                 with reporter.stage("running the model as it was given"):
                     lost = errors_by_weights(model_path, model, feed, expected)
@@ -268,24 +274,17 @@ def _requests(
     return [shapes for place, shapes in enumerate(found) if shapes not in found[:place]]
 
 
-def _expected(
-    bundle: Bundle,
-    source: ModelSource,
-    shapes: Mapping[str, tuple[int, ...]],
-    given: Mapping[str, Any] | None,
-    seed: int,
-    reporter: Reporter,
-) -> tuple[ImportedModel, dict[str, Any], Mapping[str, Any]]:
-    """The model at these shapes, inputs by name of its graph, and ONNX Runtime's outputs for them.
+def _expected(bundle: Bundle, of_import: Callable[..., _Expected]) -> _Expected:
+    """What `of_import` finds with the usual import, or with the model as it was given.
 
-    A model that is refused is the one as it was given, if the bundle runs in ONNX Runtime alone (decision 104).
+    The latter is for a model that the import refuses, if the bundle runs in ONNX Runtime alone (decision 104).
     """
     try:
-        return _of_import(bundle, source, shapes, given, seed, reporter, unchanged=False)
+        return of_import(unchanged=False)
     except (InvalidGraphError, ModelRunError, InternalError):
         if any(part.kind != "onnx" for variant in bundle.manifest.variants for part in variant.partitions):
             raise
-        return _of_import(bundle, source, shapes, given, seed, reporter, unchanged=True)
+        return of_import(unchanged=True)
 
 
 def _of_import(
@@ -297,7 +296,7 @@ def _of_import(
     reporter: Reporter,
     *,
     unchanged: bool,
-) -> tuple[ImportedModel, dict[str, Any], Mapping[str, Any]]:
+) -> _Expected:
     from heterocc.compiler.checking.as_given import require_same_meaning
     from heterocc.compiler.checking.reference import Reference
     from heterocc.compiler.checking.vectors import find_vectors

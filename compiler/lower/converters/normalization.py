@@ -76,7 +76,7 @@ def _stash(ctx: Context) -> str:
     return str(helper.tensor_dtype_to_np_dtype(ctx.attrs.get("stash_type", onnx.TensorProto.FLOAT)))
 
 
-def _wide(data: relax.Expr) -> str:
+def _wide_dtype(data: relax.Expr) -> str:
     """The dtype of statistics of which ONNX says nothing: float32 for numbers of 16 bits."""
     return "float64" if dtype_of(data) == "float64" else "float32"
 
@@ -97,7 +97,7 @@ def _layer_normalization(
 @converter("InstanceNormalization")
 def _instance_normalization(ctx: Context, data: relax.Expr, scale: relax.Expr, bias: relax.Expr) -> relax.Expr:
     rank = rank_of(data)
-    normal, *_ = standardised(ctx, data, range(2, rank), _wide(data))
+    normal, *_ = standardised(ctx, data, range(2, rank), _wide_dtype(data))
     along = (1, dims_of(data)[1], *(1 for _ in range(2, rank)))
     scale, bias = (op.reshape(v, [as_int64(n) for n in along]) for v in (scale, bias))
     return op.add(op.multiply(as_dtype(normal, dtype_of(data)), scale), bias)
@@ -121,7 +121,7 @@ def _group_normalization(ctx: Context, data: relax.Expr, scale: relax.Expr, bias
 def _mean_variance_normalization(ctx: Context, data: relax.Expr) -> relax.Expr:
     """Differences from the mean over their standard deviation, to which ONNX adds 1e-9."""
     axes = list(ctx.attrs.get("axes", (0, 2, 3)))
-    work = _wide(data)
+    work = _wide_dtype(data)
     wide = as_dtype(data, work)
     centred = ctx.bb.emit(op.subtract(wide, op.mean(wide, axes, True)))
     deviation = op.sqrt(op.mean(op.multiply(centred, centred), axes, True))
