@@ -231,7 +231,13 @@ SERVE = (
     *SIGNATURES,
     Option("--max-request-mb", "The largest request in MiB.", int, default=64, least=1, most=2047),
     Option(
-        "--max-message-mb", "The largest gRPC message in MiB, in both directions.", int, default=16, least=1, most=2047
+        "--max-message-mb",
+        "The largest gRPC message in MiB, in both directions. While gRPC reads one, nobody else is answered: 0.8 ms "
+        "for each MiB, more than 50 ms above 48. HTTP takes larger requests in pieces.",
+        int,
+        default=16,
+        least=1,
+        most=2047,
     ),
     Option(
         "--memory-mb",

@@ -29,9 +29,9 @@ class ServeOptions:
     `batch` is the largest number of rows of a run that several waiting requests may share; 1 runs each alone.
     `trusted_keys` and `require_signature` are as in `heterocc.runtime.load`, for every bundle at every load.
     `max_request_bytes` is the size of the largest request, `max_message_bytes` that of the largest message over gRPC,
-    request or answer, and `memory` the bytes that all requests together may take: data, arrays and answers.
-    `client_seconds` is the time that a client may take to send a request, or to receive an
-    answer, beside a second for each MiB.
+    request or answer (0.8 ms for each MB in which nobody else is answered), and `memory` the bytes that all requests
+    together may take: data, arrays and answers. `client_seconds` is the time that a client may take to send a request,
+    or to receive an answer, beside a second for each MiB.
     `max_connections` is the number of connections of each port; fewer if the process may not have as many files.
     `allowed_hosts` are the names that requests may have in their header Host: see `heterocc.runtime.serve.hosts`.
     Port 0 means any free port; the log has its number. Without a `grpc_port` there is only HTTP. `drain` is the time in

@@ -92,6 +92,16 @@ def test_data_is_freed_with_its_request_and_not_by_the_garbage_collector(service
     assert memory_of(service, "VmRSS") - before < 5 * SIZE
 
 
+def test_a_message_beyond_the_limit_is_refused_before_it_is_read(
+    service: ServiceProcess, channel: grpc.Channel
+) -> None:
+    body = message("none", "FP32", 5 * MB, bytes(20 * MB))
+    seen = []
+    cost = cost_of(service, lambda: seen.append(infer(channel, body)))
+    assert seen == ["RESOURCE_EXHAUSTED"]
+    assert cost.memory < 5 * MB
+
+
 def test_messages_that_wait_to_be_received_take_bounded_memory(folder: Path) -> None:
     body = message("none", "FP32", 7 * MB // 4, bytes(7 * MB))
     with ServiceProcess(folder, "--memory-mb", 40, "--max-message-mb", 8, "--max-request-mb", 8) as service:
