@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 import onnx
+from onnx import numpy_helper
 
 from heterocc.compiler.operators.table import of_node
 from heterocc.compiler.symbolic.contents import MOST_ELEMENTS
@@ -21,6 +22,17 @@ def texts_of(node: onnx.NodeProto) -> Iterator[bytes]:
     for attribute in node.attribute if names else ():
         if attribute.name in names:
             yield from (attribute.s, *attribute.strings, *attribute.t.string_data)
+
+
+def keys_of(node: onnx.NodeProto) -> Iterator[str | float]:
+    """What a node looks for in its first input: texts, or numbers."""
+    names = of_node(node).keys.split()
+    for attribute in node.attribute if names else ():
+        if attribute.name in names:
+            yield from (text.decode(errors="replace") for text in (*attribute.strings, *attribute.t.string_data))
+            yield from (*attribute.ints, *attribute.floats)
+            if attribute.t.data_type not in (onnx.TensorProto.UNDEFINED, onnx.TensorProto.STRING):
+                yield from numpy_helper.to_array(attribute.t).ravel().tolist()
 
 
 def shapes_of(given: Given) -> list[Shape] | None:

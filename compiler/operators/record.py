@@ -289,6 +289,8 @@ class Operator:
 
     texts: str = ""
     """Attributes whose texts may be elements of its results: separated by blanks."""
+    keys: str = ""
+    """Attributes of what it looks for in its first input, texts or numbers: separated by blanks."""
     lengthens: bool = False
     """Whether its results may be longer texts than all that it reads."""
 

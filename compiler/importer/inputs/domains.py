@@ -7,8 +7,9 @@ restricted inputs: indices, logarithms, denominators. Without such a node, the d
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ import onnx
 from onnx import helper
 
 from heterocc.compiler.importer.draft.constants import constants_within
+from heterocc.compiler.operators.applied import keys_of
 from heterocc.compiler.operators.record import FIRST
 from heterocc.compiler.operators.table import of_node
 from heterocc.passes.graph import Value
@@ -43,9 +45,9 @@ class Integers:
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """The integers with which the model compares the input."""
+    """The numbers or texts with which the model compares the input, or that it looks for in it."""
 
-    numbers: tuple[int, ...]
+    values: tuple[str | float, ...]
     reason: str
 
 
@@ -73,6 +75,8 @@ _MASK = re.compile(r"mask", re.IGNORECASE)
 
 _MEANS = {"/": (250, 260), "*": (1 / 260, 1 / 250), "-": (80, 150)}
 """The numbers by which pixels are divided and multiplied, and that are subtracted from them."""
+_NUMERALS = ("1", "2", "3")
+_MOST_KEYS = 1000
 _COMPARISONS = ("==", "<", ">", "<=", ">=")
 _FIRST = (0, 1)
 """The indices that are valid in a dimension of unknown size."""
@@ -108,10 +112,38 @@ class Domains:
 
     def of(self, value: Value, source: str) -> Domain | None:
         """The domain of an input, or None if it is unknown; `source` is the model's own name of the input."""
+        sought = self._sought(value)
+        if sought is not None:
+            return sought
         if value.dtype.startswith("float"):
             return self._interval(value, source)
         if value.dtype.startswith(("int", "uint")):
             return self._integers(value, source)
+        return None
+
+    def _sought(self, value: Value) -> Choices | None:
+        """The keys that nodes look for in an input, the texts that they compare it with, and numerals to read."""
+        texts = value.dtype == "string"
+        seen: set[str] = set()
+        todo = [value.name]
+        while todo:
+            name = todo.pop()
+            if name in seen:
+                continue
+            seen.add(name)
+            for node, place in self._readers.get(name, ()):
+                operator = of_node(node)
+                keys: Iterable[str | float] = keys_of(node) if place == 0 else ()
+                if texts and operator.casts:
+                    keys = _NUMERALS
+                elif texts and operator.symbol == "==":
+                    array = self.constant(node.input[1 - place])
+                    keys = () if array is None else array.ravel().tolist()
+                found = tuple(islice((key for key in keys if isinstance(key, str) == texts), _MOST_KEYS))
+                if found:
+                    return Choices(found, f"{node.op_type} '{node.name}' looks for these")
+                if place in operator.moves or (texts and node.op_type == "StringNormalizer"):
+                    todo.extend(node.output)
         return None
 
     # ---- real numbers ---------------------------------------------------------------------------------------------
@@ -294,7 +326,7 @@ def _named_sizes(proto: onnx.ModelProto, given: Mapping[str, Value]) -> dict[str
 
 def draw(domain: Domain, shape: tuple[int, ...], dtype: str, rng: np.random.Generator) -> Array:
     """Draw an array of elements of a domain."""
-    return _DRAW[type(domain)](domain, shape, rng).astype(dtype)
+    return _DRAW[type(domain)](domain, shape, rng).astype(object if dtype == "string" else dtype)
 
 
 def _draw_mask(domain: Mask, shape: tuple[int, ...], rng: np.random.Generator) -> Array:
@@ -306,7 +338,7 @@ def _draw_mask(domain: Mask, shape: tuple[int, ...], rng: np.random.Generator) -
 _DRAW: Mapping[type, Callable[[Any, tuple[int, ...], np.random.Generator], Array]] = {
     Interval: lambda d, shape, rng: rng.uniform(d.low, d.high, shape),
     Integers: lambda d, shape, rng: rng.integers(d.low, d.high, shape),
-    Choices: lambda d, shape, rng: rng.choice(np.array(d.numbers), shape),
+    Choices: lambda d, shape, rng: rng.choice(np.array(d.values), shape),
     Exactly: lambda d, shape, rng: np.array(d.numbers),
     Mask: _draw_mask,
 }

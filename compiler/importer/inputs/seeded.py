@@ -23,6 +23,9 @@ In order, floats are standard normal, from 0 to 1, from 0 to 255, and small; int
 """
 
 
+_TEXTS = ("a", "Text", "of words", "1")
+"""Texts that the model does not say."""
+
 SIZES = (2, 1, 3, 4)
 """Sizes of tensors in sequences that the model does not say, by way."""
 
@@ -39,11 +42,11 @@ def draw_inputs(
     """Draw an array for each graph input, three for a sequence: the same for the same seed, name and `way`.
 
     Inputs with a known domain (see Domains) are drawn from it. Of the others, floats are standard normal, booleans and
-    8-bit integers uniform, and other integers 1, which is valid as a mask, a length and a count; another `way` draws
-    them as DRAWS describes. `sources` are the model's own names of inputs. Optional inputs are there; sizes of tensors
+    8-bit integers uniform, texts short words, and other integers 1, which is valid as a mask, a length and a count;
+    another `way` draws floats and integers as DRAWS describes. `sources` are the model's own names of inputs. Optional inputs are there; sizes of tensors
     in sequences that the model does not say are 2, or those of SIZES for another `way`.
 
-    Raises InputError for an input whose type cannot be drawn (string, map, sequence of tensors of unknown rank).
+    Raises InputError for an input whose type cannot be drawn (map, sequence of tensors of unknown rank).
     """
     domains = Domains(proto, constants, inputs)
     names = sources or {}
@@ -67,13 +70,13 @@ def _draw_all(
 
 
 def _draw(value: Value, source: str, domains: Domains, seed: int, way: int) -> np.ndarray[Any, Any]:
-    if not value.is_opaque and not value.is_static:
+    if not value.is_static and (not value.is_opaque or value.dtype == "string"):
         raise InputError(
             f"input '{source}' has dynamic dimensions, and no shapes were found with which ONNX Runtime runs the model",
             hint=Hint("give inputs in a file: inputs='in.npz'", "give inputs with --inputs"),
         )
     shape = value.numbers
-    if (value.is_opaque and value.dtype not in NARROW) or shape is None:
+    if (value.is_opaque and value.dtype not in (*NARROW, "string")) or shape is None:
         raise InputError(
             f"inputs of type {value.dtype} cannot be drawn at random",
             where=f"input '{source}'",
@@ -88,6 +91,8 @@ def _draw(value: Value, source: str, domains: Domains, seed: int, way: int) -> n
         return draw(known, shape, value.dtype, rng)
     if value.dtype.startswith("float"):
         return _reals(shape, rng, way).astype(value.dtype)
+    if value.dtype == "string":
+        return rng.choice(np.array(_TEXTS), shape).astype(object)
     if value.dtype == "bool":
         return rng.integers(0, 2, shape).astype(np.bool_)
     if value.dtype in ("uint8", "int8"):

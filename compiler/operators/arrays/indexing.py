@@ -236,5 +236,5 @@ OPERATORS = (
         steep=True,
     ),
     Operator("AllClassNMS", needs=nothing),
-    Operator("TfIdfVectorizer", needs=nothing),
+    Operator("TfIdfVectorizer", needs=nothing, keys="pool_strings pool_int64s"),
 )

@@ -116,6 +116,8 @@ _TARGETS = _columns(lambda given: int(given.attribute("n_targets", 0) or 1))
 
 _CLASS_NAMES = "classlabels_strings"
 _LABELS = "values_strings values_tensor classes_strings default_string default_tensor"
+_KEYS = "keys_strings keys_int64s keys_floats keys_tensor classes_strings"
+_CATEGORIES = "cats_strings cats_int64s"
 _HITRATES = "nodes_hitrates nodes_hitrates_as_tensor"
 _DEFAULTS = "default_float default_int64 default_string default_tensor"
 
@@ -164,11 +166,11 @@ OPERATORS = (
         filled=((Part(0, slice(1)),),),
     ),
     *(Operator(name, ML, shapes=same_shape, needs=_each) for name in ("Scaler", "Imputer")),
-    Operator("LabelEncoder", ML, shapes=same_shape, needs=nothing, unread=_DEFAULTS, texts=_LABELS),
+    Operator("LabelEncoder", ML, shapes=same_shape, needs=nothing, unread=_DEFAULTS, texts=_LABELS, keys=_KEYS),
     Operator("Binarizer", ML, shapes=same_shape, needs=nothing),
     Operator("Normalizer", ML, shapes=same_shape, needs=nothing, wrong_in_place=True),  # signs of what it has written
-    Operator("CategoryMapper", ML, shapes=same_shape, texts="cats_strings default_string"),
+    Operator("CategoryMapper", ML, shapes=same_shape, texts="cats_strings default_string", keys=_CATEGORIES),
     Operator("ZipMap", ML, texts=_CLASS_NAMES),
     Operator("ArrayFeatureExtractor", ML, shapes=_extracted_shapes, needs=nothing),
-    Operator("OneHotEncoder", ML, shapes=_one_hot_shapes, needs=nothing),
+    Operator("OneHotEncoder", ML, shapes=_one_hot_shapes, needs=nothing, keys=_CATEGORIES),
 )
