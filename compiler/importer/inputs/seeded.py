@@ -43,8 +43,9 @@ def draw_inputs(
 
     Inputs with a known domain (see Domains) are drawn from it. Of the others, floats are standard normal, booleans and
     8-bit integers uniform, texts short words, and other integers 1, which is valid as a mask, a length and a count;
-    another `way` draws floats and integers as DRAWS describes. `sources` are the model's own names of inputs. Optional inputs are there; sizes of tensors
-    in sequences that the model does not say are 2, or those of SIZES for another `way`.
+    another `way` draws floats and integers as DRAWS describes. `sources` are the model's own names of inputs. Optional
+    inputs are there; sizes of tensors in sequences that the model does not say are 2, or those of SIZES for another
+    `way`.
 
     Raises InputError for an input whose type cannot be drawn (map, sequence of tensors of unknown rank).
     """
