@@ -4,7 +4,7 @@ A task packs the keys of one head into panels, then takes tiles of rows: their s
 cache, where each row becomes its exponentials; the product with the values is divided by their sum as it is stored.
 The scores of all rows are never in memory. If all rows are one tile, as those of one token are, a panel is packed when
 its scores are computed: the cache of the first level holds it, and not the packed keys of a long text. For a few rows
-keys are not packed at all.
+keys are not packed at all. What the rows of a tile take no part in at the end of the keys is not computed.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ from heterocc.compiler.lower.cpu.generate.maps.transposes import FEWEST_LANES, s
 from heterocc.compiler.lower.cpu.generate.places import index, overlapping
 from heterocc.compiler.lower.cpu.generate.products.copied_columns import Columns, copy_columns
 from heterocc.compiler.lower.cpu.generate.spans import folded
-from heterocc.compiler.lower.cpu.generate.tiles import choose_tile, runs, vector_runs
+from heterocc.compiler.lower.cpu.generate.tiles import Run, choose_tile, runs, vector_runs
 from heterocc.compiler.lower.cpu.sizes import (
+    Dim,
     assumed,
     at_least,
     is_number,
@@ -43,6 +44,9 @@ ROWS_OF_FEW_HEADS = 32
 FEW_ROWS = 3
 """The most rows for which keys are read where they are: for more, they are packed in less time than that takes."""
 
+FEWEST_VECTORS = 4
+"""The fewest vectors of keys for which masked ones are looked for."""
+
 MOST_ROWS = 14
 MOST_ROW_BYTES = 2048
 """The row distance in elements at multiples of which rows compete for the same sets of the cache."""
@@ -58,12 +62,14 @@ class AttentionWriter:
     """A generator of one kernel, which the constructor writes.
 
     `outer` is the head of a task, of which it has the packed keys and values, and memory for the scores of a tile.
+    `left_out` is the number of vectors of keys at the end that the tile's rows take no part in.
     """
 
     outer: Sequence[tirx.Expr]
     packed_keys: tirx.Buffer | None
     packed_values: tirx.Buffer | None
     scores: tirx.Buffer
+    left_out: int = 0
 
     def __init__(self, form: Attention, isa: Isa, arguments: Sequence[tirx.Buffer]) -> None:
         self.form, self.arguments = form, arguments
@@ -183,8 +189,9 @@ class AttentionWriter:
         top, factors = emit.registers(rows, lanes), emit.registers(rows, 1)
         with emit.loop(rows, "unroll") as row:
             emit.put(top, emit.broadcast(build.float32(LOWEST), lanes), row * index(lanes), lanes)
+        self.left_out = self._left_out(first, rows)
         for run in self.key_runs:
-            with emit.loop(run.count) as panel:
+            with emit.loop(self._panels(run)) as panel:
                 self._write_scores(first, rows, index(run.start) + panel * index(run.size), run.size, top)
         with emit.loop(rows) as row:
             self._exponentials(row, top, factors)
@@ -192,6 +199,39 @@ class AttentionWriter:
         for run in self.column_runs:
             with emit.loop(run.count) as panel:
                 self._product(first, rows, index(run.start) + panel * index(run.size), run.size, factors)
+
+    def _left_out(self, first: tirx.Expr, rows: int) -> int:
+        """The number of vectors of keys at the end whose scores are -inf in each row of a tile; one vector stays.
+
+        A row that takes part in no key still is a sum of no exponentials: NaN.
+        """
+        form, lanes = self.form, self.for_keys.lanes
+        masks = zip([(s.operand, s) for s in form.steps if s.operand is not None], self.arguments[3:], strict=False)
+        never = [(operand, step.kind, mask) for (operand, step), mask in masks if step.number == -math.inf]
+        few = is_number(form.rows) and form.rows <= FEW_ROWS
+        if not never or few or typical(form.keys) < FEWEST_VECTORS * lanes:
+            return 0
+        operand, kind, mask = never[0]
+        base = self.base(operand) + first * index(operand.row)
+        held, found = emit.cleared(1, 1, "int64"), emit.cleared(1, 1, "int32")
+        count, some = held[index(0)], found[index(0)]
+        with build.While(tirx.all(some == tirx.const(0, "int32"), count + index(1) < index(form.keys // lanes))):
+            in_rows = emit.cleared(1, lanes, "int32")
+            start = base + (index(form.keys) - (count + index(1)) * index(lanes)) * index(operand.column)
+            with emit.loop(rows, "unroll") as row, emit.loop(lanes, "vectorized") as lane:
+                read = mask[start + row * index(operand.row) + lane * index(operand.column)]
+                taken = (read if kind == "unless" else tirx.Not(read)).astype("int32")
+                build.buffer_store(in_rows, tirx.max(in_rows[lane], taken), [lane])
+            emit.put(found, folded(in_rows, lanes, tirx.max)[index(0)], index(0), 1)
+            emit.put(held, count + index(1) - some.astype("int64"), index(0), 1)
+        return Dim(0, emit.bound(count))
+
+    def _panels(self, run: Run) -> int:
+        """The number of panels of a run that are not left out."""
+        if is_number(self.left_out):
+            return run.count
+        vectors = -(-self.form.keys // self.for_keys.lanes) - self.left_out
+        return smaller(run.count, larger(0, -((run.start - vectors) // run.size)))
 
     def _write_scores(self, first: tirx.Expr, rows: int, vector: tirx.Expr, vectors: int, top: tirx.Buffer) -> None:
         """The scores of rows with a panel of keys, and the largest so far in each lane."""
@@ -272,6 +312,7 @@ class AttentionWriter:
         largest = folded(largest, lanes, tirx.max)
         sums = emit.cleared(2, lanes)
         whole, rest = divmod(keys, lanes)
+        whole -= self.left_out
 
         def take(vector: tirx.Expr, number: int, *, is_whole: bool = True) -> None:
             at, total = row * index(self.pitch) + vector * index(lanes), index(number * lanes)
@@ -322,7 +363,8 @@ class AttentionWriter:
         def exponential(row: tirx.Expr, key: tirx.Expr) -> tirx.Expr:
             return self.scores[row * index(self.pitch) + key]
 
-        sums = emit.product_tile(rows, vectors, form.keys, self.for_columns, exponential, loaded)
+        keys = form.keys - self.left_out * self.for_keys.lanes
+        sums = emit.product_tile(rows, vectors, keys, self.for_columns, exponential, loaded)
         out, base_out = self.arguments[-1], self.base(form.out)
         for start, total in zip(starts, sums, strict=True):
             with emit.loop(rows, "unroll") as row, emit.loop(min(lanes, form.columns), "vectorized") as lane:

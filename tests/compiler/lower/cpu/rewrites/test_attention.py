@@ -71,7 +71,7 @@ def attended(scores: np.ndarray, v: np.ndarray) -> np.ndarray:
     st.lists(st.integers(1, 3), max_size=2),
     st.tuples(SIZES, SIZES, SIZES, SIZES),
     st.booleans(),
-    st.sampled_from(["plain", "scaled", "divided", "masked", "rows masked", "where", "scaled later"]),
+    st.sampled_from(["plain", "scaled", "divided", "masked", "rows masked", "where", "later", "scaled later"]),
     st.sampled_from([1.0, 50.0]),
     st.sampled_from(["", "kv", "k"]),
 )
@@ -108,8 +108,8 @@ def test_attention_is_one_kernel_that_agrees_with_float64(
         feeds["m"] = floats(*outer, 1, keys) if kind == "masked" else floats(rows, keys)
         then(("Add", ["m", "."]))
         scores = scores + feeds["m"]
-    if kind == "where":
-        feeds["m"] = RNG.random((rows, keys)) < 0.6
+    if kind in ("where", "later"):
+        feeds["m"] = RNG.random((rows, keys)) < 0.6 if kind == "where" else np.tri(rows, keys, keys // 3, dtype=bool)
         feeds["m"][:, 0] = True
         then(("Where", ["m", ".", "never"]))
         scores = np.where(feeds["m"], scores, -np.inf)
@@ -178,6 +178,23 @@ def test_the_code_of_attention_does_not_grow_with_the_columns() -> None:
         assert made is not None
         sizes.append(len(made.script().splitlines()))
     assert sizes[0] == sizes[1]
+
+
+@pytest.mark.parametrize("cpu", runnable())
+@pytest.mark.parametrize("kept", [True, False])
+def test_keys_that_no_row_of_a_tile_takes_part_in_are_left_out(cpu: str, kept: bool) -> None:
+    q, k, v = floats(2, 40, 8), floats(2, 8, 100), floats(2, 100, 8)
+    v[:, 99] = np.nan  # the last row alone takes part in it
+    taken = np.tri(40, 100, 60, dtype=bool)
+    taken[2] = False
+    names = ["m", "s", "never"] if kept else ["m", "never", "s"]
+    nodes = [SIMPLE[0], node("Where", names, ["a"]), *SIMPLE[2:]]
+    feeds = {"q": q, "k": k, "v": v, "m": taken if kept else ~taken}
+    made = model(nodes, feeds, ["y"], {"never": INFINITE})
+    found = execute(job(made), lower(made, cpu), feeds)["y"]
+    wanted = attended(np.where(taken, q.astype(np.float64) @ k, -np.inf)[:, :, :99], v[:, :99])
+    np.testing.assert_allclose(found[:, :20], wanted[:, :20], atol=1e-4)
+    assert np.isnan(wanted[:, 2]).all() and not np.isnan(found[:, 3:20]).any() and np.isnan(found[:, 39]).all()
 
 
 SIMPLE = [
