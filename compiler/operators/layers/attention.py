@@ -39,6 +39,12 @@ def _scores(needs: Needs, place: int, dims: Sequence[Size | int | None]) -> None
     needs.fits(place, [number(d) if isinstance(d, int) else d for d in dims])
 
 
+def _bias(needs: Needs, place: int, dims: Sequence[Size | int | None]) -> None:
+    """A tensor that ONNX Runtime broadcasts to the scores along batch and heads alone."""
+    _scores(needs, place, [*dims[:2], None, None])
+    needs.shaped(place, [None, None, *dims[2:]])
+
+
 def _keys(needs: Needs, new: Size | None, past: int) -> Size | None:
     """The number of all keys."""
     old = needs.size(past, 2) if needs.given.has(past) else number(0)
@@ -110,7 +116,7 @@ def multi_head(needs: Needs) -> None:
     total = _keys(needs, new, 6)
     needs.shaped(4, [query[0], total])
     needs.shaped(4, [query[0], query[1], total])
-    _scores(needs, 5, [query[0], heads, query[1], total])
+    _bias(needs, 5, [query[0], heads, query[1], total])
 
 
 def packed(needs: Needs) -> None:
@@ -133,7 +139,7 @@ def packed(needs: Needs) -> None:
     _ends(needs, 3, data[0])
     needs.shaped(3, [data[0], total])
     needs.shaped(3, [data[0], data[1], total])
-    _scores(needs, 5, [data[0], heads, data[1], total])
+    _bias(needs, 5, [data[0], heads, data[1], total])
 
 
 def _ends(needs: Needs, place: int, batch: Size | None) -> None:

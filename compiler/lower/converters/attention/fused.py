@@ -230,6 +230,9 @@ def _filtered(
     batch, _, rows, _ = dims_of(query)
     keys, size = dims_of(key)[2], dims_of(query)[3]
     dtype = dtype_of(query)
+    if added is not None and rank_of(added) == 4 and not same(dims_of(added)[2:], (rows, keys)):
+        # They are equal, as a run has checked.
+        added = ctx.bb.emit(op.reshape(added, [as_int64(n) for n in (*dims_of(added)[:2], rows, keys)]))
     allowed = None
     if ctx.attrs.get("unidirectional", 0):
         allowed = causal_table(ctx, rows, keys, past)

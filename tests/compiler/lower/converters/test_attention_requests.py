@@ -200,3 +200,26 @@ def test_a_bias_for_all_tokens_fits_keys_of_the_run(tmp_path: Path) -> None:
             feed = {name: noise(*(sizes.get(d, d) for d in shape)) for name, shape in dims.items()}  # type: ignore[call-overload]
             feed |= {"lengths": np.full(batch, total - 1, np.int32), "mask": np.ones((batch, total), np.int64)}
             both.agree(feed)
+
+
+def test_a_bias_whose_length_only_the_run_knows_has_the_keys_of_the_run(tmp_path: Path) -> None:
+    # As onnxruntime-genai's builder writes float16: a mask of `total` keys is added to one of past and new keys.
+    nodes = [
+        node("Add", "seen later", "bias"),
+        node("MultiHeadAttention", "q k v - - bias past_k past_v", CACHES, num_heads=2, **MICROSOFT),
+    ]
+    past = {name: value(name, [1, 2, "past", 8]) for name in ("past_k", "past_v")}
+    new = [value(name, [1, "new", 16]) for name in "qkv"]
+    masks = [value("seen", [1, 1, "new", "total"]), value("later", [1, 1, "new", "joined"])]
+    proto = model(nodes, [*new, *past.values(), *masks], [value(name) for name in CACHES.split()], domains=DOMAINS)
+
+    def request(new: int, past: int, total: int, joined: int) -> Feed:
+        feed = {"q": noise(1, new, 16), "k": noise(1, new, 16), "v": noise(1, new, 16)}
+        feed |= {name: noise(1, 2, past, 8) for name in ("past_k", "past_v")}
+        return {**feed, "seen": noise(1, 1, new, total), "later": noise(1, 1, new, joined)}
+
+    with _like_onnx_runtime(proto, tmp_path) as both:
+        for sizes in [(5, 0, 5, 5), (1, 5, 6, 6), (3, 4, 1, 7), (3, 4, 7, 1)]:
+            both.agree(request(*sizes))
+        both.refuse(request(3, 4, 1, 1), "HC117", "dimension 3 of input 5")
+        both.refuse(request(3, 4, 6, 6), "HC117", "dimension 3 of input 5")
