@@ -235,7 +235,9 @@ class InputCheck:
         if self.inside:
             return "these are the shapes that the model's type for it says"
         if len(want) != len(array.shape):
-            return "give an array without dimensions" if not want else f"give an array of {dimensions(len(want))}"
+            if not want:
+                return "give an array without dimensions" + (": array.reshape(())" if array.size == 1 else "")
+            return f"give an array of {dimensions(len(want))}"
         return Hint(
             f"compile the model again for another size: compile_model(…, shapes={{'{self.info.name}': …}})",
             f"compile the model again for another size: --shape {self.info.name}=…",

@@ -20,6 +20,12 @@ _UNREADABLE = "is not readable"
 
 _PERMISSION = "give your user the permission to read it"
 
+_SENTENCE = ": Input should be "
+"""The beginning of typer's sentences about a value, behind the option's name."""
+
+_PARSER = ", unable to parse"
+"""The beginning of what they say of typer's own parser."""
+
 
 class Commands(TyperGroup):
     """A group whose usage errors are HC120, printed as JSON too if `--json` is among the arguments."""
@@ -59,5 +65,6 @@ def _wants_json(arguments: Sequence[str]) -> bool:
 def _as_ours(error: Any, text: str, path: str) -> UsageError:
     command = path if error.ctx is None else error.ctx.command_path
     message = " ".join(text.split()).rstrip(".")
+    message = message.replace(_SENTENCE, ": it must be ").partition(_PARSER)[0]
     hint = _PERMISSION if message.endswith(_UNREADABLE) else f"`{command} --help` shows the options"
     return UsageError(message[0].lower() + message[1:], where=command, hint=hint)

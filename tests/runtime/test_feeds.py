@@ -52,6 +52,11 @@ def test_the_hint_to_a_wrong_shape_fits_the_mistake(shape: tuple[int, ...], hint
     assert hint in str(refusal({"pixels": np.zeros(shape, np.float32), "mask": np.array(True)}).hint)
 
 
+def test_an_array_of_one_element_for_a_number_is_told_how_to_lose_its_dimensions() -> None:
+    error = refusal({"pixels": GOOD, "mask": np.array([True])})
+    assert error.message == "input 'mask' must have shape [], got [1]" and "array.reshape(())" in str(error.hint)
+
+
 def test_a_missing_input_is_named() -> None:
     error = refusal({"pixels": GOOD})
     assert error.message == "input 'mask' is missing"

@@ -43,7 +43,8 @@ class ModelSource:
                 where="compile_model(output=…)",
                 hint="give the path of the bundle as output",
             )
-        return Path(f"{self.path.stem}.hcb")
+        # A file with this suffix is a bundle, which its reader says: its own name would be an error of the output.
+        return Path(f"{self.path.name if self.path.suffix == '.hcb' else self.path.stem}.hcb")
 
 
 def as_source(model: AnyModel | ModelSource, base_dir: str | Path | None = None) -> ModelSource:

@@ -1,5 +1,6 @@
 """Hints of errors: tested proposals in the caller's terms, and files of a wrong kind."""
 
+import contextlib
 import gzip
 import shutil
 import zipfile
@@ -135,6 +136,9 @@ def test_files_given_as_a_model_are_called_what_they_are(bundle: Path, tmp_path:
         done = heterocc("compile", tmp_path / name, "-o", tmp_path / "out.hcb")
         assert done.exit_code == 1 and message in done.stderr and hint in done.stderr, (name, done.stderr)
         assert "Python" not in done.stderr or name == "old.pt"
+    with contextlib.chdir(tmp_path):  # where the default output would be the bundle itself
+        done = heterocc("compile", "m.hcb")
+    assert "a heterocc bundle" in done.stderr and "it is compiled already" in done.stderr
 
 
 def test_files_given_as_a_bundle_are_called_what_they_are(bundle: Path, tmp_path: Path) -> None:

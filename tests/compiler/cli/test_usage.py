@@ -17,8 +17,8 @@ from heterocc.compiler.cli.main import app
     [
         (["compile"], "missing argument 'model'", "heterocc compile"),
         (["compile", "m.onnx", "--devcies", "CPU"], "--devcies", "heterocc compile"),
-        (["compile", "m.onnx", "--pass-limit", "x"], "--pass-limit", "heterocc compile"),
-        (["compile", "m.onnx", "--seed", "-1"], "--seed", "heterocc compile"),
+        (["compile", "m.onnx", "--pass-limit", "x"], "--pass-limit': it must be a valid integer", "heterocc compile"),
+        (["compile", "m.onnx", "--seed", "-1"], "--seed': it must be greater than or equal to 0", "heterocc compile"),
         (["compile", "m.onnx", "n.onnx"], "n.onnx", "heterocc compile"),
         (["bench", "m.hcb", "--devices"], "requires an argument", "heterocc bench"),
         (["devices", "--all"], "--all", "heterocc devices"),
