@@ -1,14 +1,14 @@
-"""Circular functions and the arc tangent of float32, in float64."""
+"""Sine, cosine and the arc tangent of float32, in float64."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 from tvm import tirx
 
+from heterocc.compiler.lower.cpu.maths.library import called
 from heterocc.compiler.lower.kernels.approximations import ATAN, COS, SIN
-from heterocc.compiler.lower.kernels.functions.lanes import FLOAT32, FLOAT64, ROUND64, Condition, Value
+from heterocc.compiler.lower.kernels.functions.lanes import FLOAT32, FLOAT64, ROUND64, Value
 from heterocc.compiler.lower.kernels.functions.number import polynomial, select
 
 _FAR = 2.0**26
@@ -23,17 +23,12 @@ _HALF_PI_3 = 6.123233995736766e-17
 
 def sin(x: Value) -> Value:
     """The sine, within 1 ulp, of any argument."""
-    return _of_any("sinf", x.magnitude(), lambda s, c, quadrant: _by_quadrant(quadrant, s, c)).negated_if(x)
+    return _of_any("sinf", x.magnitude(), 0).negated_if(x)
 
 
 def cos(x: Value) -> Value:
     """The cosine, within 1 ulp, of any argument."""
-    return _of_any("cosf", x.magnitude(), lambda s, c, quadrant: _by_quadrant(quadrant + 1, s, c))
-
-
-def tan(x: Value) -> Value:
-    """The tangent, within 1 ulp, of any argument."""
-    return _of_any("tanf", x.magnitude(), lambda s, c, q: select(_odd(q), -c, s) / select(_odd(q), s, c)).negated_if(x)
+    return _of_any("cosf", x.magnitude(), 1)
 
 
 def atan(x: Value) -> Value:
@@ -49,14 +44,14 @@ def atan(x: Value) -> Value:
     return (near + start).to(FLOAT32).with_sign_of(x)
 
 
-def _of_any(name: str, size: Value, combine: Callable[[Value, Value, Value], Value]) -> Value:
-    """A function of the sine and cosine of the reduced argument, and of the quadrant.
+def _of_any(name: str, size: Value, first: int) -> Value:
+    """The sine or cosine from its `first` quadrant on, of arguments that are not negative.
 
-    The arguments are not negative. If one is large, the C library's function `name` computes all lanes.
+    If one is large, the C library's function `name` computes all lanes.
     """
     lanes = size.lanes
     if lanes.count == 1:
-        return lanes.bound(tirx.call_pure_extern(FLOAT32, name, size.expr), FLOAT32)
+        return lanes.bound(called(name, size), FLOAT32)
     number = size.to(FLOAT64)
     shifted = number.fma(2 / math.pi, ROUND64)
     n = shifted - ROUND64
@@ -64,17 +59,8 @@ def _of_any(name: str, size: Value, combine: Callable[[Value, Value, Value], Val
     square = rest * rest
     s = polynomial(square, SIN).fma(square * rest, rest)
     c = polynomial(square, (1.0, *COS))
-    near = combine(s, c, shifted.bits()).to(FLOAT32)
-    indices = [tirx.IntImm("int32", i) for i in range(lanes.count)]
-    each = [tirx.call_pure_extern(FLOAT32, name, tirx.Shuffle([size.expr], [i])) for i in indices]
+    quadrant = shifted.bits() + first
+    value = select((quadrant & 1).differs(0), c, s)
+    near = select((quadrant & 2).differs(0), -value, value).to(FLOAT32)
     largest = select(size < math.inf, size, 0.0).largest_lane()
-    return lanes.bound(tirx.if_then_else(largest >= _FAR, tirx.Shuffle(each, indices), near.expr), FLOAT32)
-
-
-def _odd(quadrant: Value) -> Condition:
-    return (quadrant & 1).differs(0)
-
-
-def _by_quadrant(quadrant: Value, s: Value, c: Value) -> Value:
-    value = select(_odd(quadrant), c, s)
-    return select((quadrant & 2).differs(0), -value, value)
+    return lanes.bound(tirx.if_then_else(largest >= _FAR, called(name, size), near.expr), FLOAT32)

@@ -6,6 +6,7 @@ import math
 
 from tvm import tirx
 
+from heterocc.compiler.lower.cpu.maths.library import called
 from heterocc.compiler.lower.kernels.functions.lanes import FLOAT32, FLOAT64, Value
 from heterocc.compiler.lower.kernels.functions.number import select
 
@@ -23,14 +24,11 @@ def fmod(x: Value, y: Value) -> Value:
     """
     lanes = x.lanes
     if lanes.count == 1:
-        return lanes.bound(tirx.call_pure_extern(FLOAT32, "fmodf", x.expr, y.expr), FLOAT32)
+        return lanes.bound(called("fmodf", x, y), FLOAT32)
     size, by = x.magnitude().to(FLOAT64), y.magnitude().to(FLOAT64)
     # 0 · infinity is NaN, but the remainder of a number by infinity is the number.
     by = select(by > _BEYOND, by.constant(_BEYOND), by)
     quotient = size / by
     near = quotient.trunc().fma(-by, size).to(FLOAT32).with_sign_of(x)
-    indices = [tirx.IntImm("int32", i) for i in range(lanes.count)]
-    numbers = [[tirx.Shuffle([v.expr], [i]) for v in (x, y)] for i in indices]
-    each = [tirx.call_pure_extern(FLOAT32, "fmodf", *pair) for pair in numbers]
     largest = select(quotient < math.inf, quotient, 0.0).to(FLOAT32).largest_lane()
-    return lanes.bound(tirx.if_then_else(largest >= _FAR, tirx.Shuffle(each, indices), near.expr), FLOAT32)
+    return lanes.bound(tirx.if_then_else(largest >= _FAR, called("fmodf", x, y), near.expr), FLOAT32)

@@ -2,7 +2,7 @@
 
 TVM's vectorizer splits calls of unknown functions into lanes, and its rules for functions apply to the whole process.
 Therefore one pass replaces the calls by calls of our own operators, which can be vectorized, and another replaces these
-by arithmetic after vectorization, depending on the target.
+by arithmetic after vectorization.
 """
 
 from __future__ import annotations
@@ -10,35 +10,32 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tvm
 import tvm_ffi
 from tvm import tirx
 from tvm.ir import Call, Op, register_op_attr
 
-from heterocc.compiler.lower.cpu.maths.activations import erf, sigmoid, silu, tanh, tanh_softplus
-from heterocc.compiler.lower.cpu.maths.avx512 import AVX512_LANES, scaled_by_instruction
-from heterocc.compiler.lower.cpu.maths.circular import atan, cos, sin, tan
-from heterocc.compiler.lower.cpu.maths.inverse import acosh, asinh, atanh
+from heterocc.compiler.lower.cpu.maths.activations import sigmoid, silu, tanh_softplus
+from heterocc.compiler.lower.cpu.maths.circular import atan, cos, sin
+from heterocc.compiler.lower.cpu.maths.library import by_library
 from heterocc.compiler.lower.cpu.maths.power import power
 from heterocc.compiler.lower.cpu.maths.remainder import fmod
 from heterocc.compiler.lower.kernels.expressions import parts_of
 from heterocc.compiler.lower.kernels.functions.arc_sine import acos, asin
+from heterocc.compiler.lower.kernels.functions.error_function import erf
 from heterocc.compiler.lower.kernels.functions.exponential import exp, log
-from heterocc.compiler.lower.kernels.functions.hyperbolic import cosh, sinh
+from heterocc.compiler.lower.kernels.functions.hyperbolic import cosh, sinh, tanh
 from heterocc.compiler.lower.kernels.functions.lanes import FLOAT32, Lanes, Value
-
-if TYPE_CHECKING:
-    from tvm.target import Target
 
 FUNCTIONS: Mapping[str, Callable[..., Value]] = {
     "acos": acos,
-    "acosh": acosh,
+    "acosh": by_library("acoshf"),
     "asin": asin,
-    "asinh": asinh,
+    "asinh": by_library("asinhf"),
     "atan": atan,
-    "atanh": atanh,
+    "atanh": by_library("atanhf"),
     "cos": cos,
     "cosh": cosh,
     "erf": erf,
@@ -50,7 +47,7 @@ FUNCTIONS: Mapping[str, Callable[..., Value]] = {
     "silu": silu,
     "sin": sin,
     "sinh": sinh,
-    "tan": tan,
+    "tan": by_library("tanf"),
     "tanh": tanh,
     "tanh_softplus": tanh_softplus,
 }
@@ -133,13 +130,13 @@ def _is_clamp(expr: tirx.Expr) -> bool:
 
 
 def expand_functions(mod: tvm.IRModule) -> tvm.IRModule:
-    """The module with arithmetic for each function's target in place of the calls of our operators.
+    """The module with arithmetic in place of the calls of our operators.
 
     Each result is stored and loaded, which LLVM removes again: TVM's analyser substitutes values for their names, so
     that its time would grow as the product of the lengths of nested functions.
     """
     functions = {
-        gvar: _expanded(function, has_avx512(function.attrs["target"]))
+        gvar: _expanded(function)
         if isinstance(function, tirx.PrimFunc) and _calls_functions(function)
         else function
         for gvar, function in mod.functions_items()
@@ -156,14 +153,14 @@ def _calls_in(code: tirx.PrimFunc | tirx.Stmt | tirx.Expr, wanted: Callable[[Cal
     return [call for call in parts_of(code, Call) if wanted(call)]
 
 
-def _expanded(function: tirx.PrimFunc, avx512: bool) -> tirx.PrimFunc:
+def _expanded(function: tirx.PrimFunc) -> tirx.PrimFunc:
     def in_place(call: tirx.Expr) -> tirx.Expr:
-        return expression(_name(call), list(call.args), avx512) if _is_ours(call) else call
+        return expression(_name(call), list(call.args)) if _is_ours(call) else call
 
     def statement(stmt: tirx.Stmt) -> tirx.Stmt:
         if not _calls_functions(stmt):
             return stmt
-        before, left = _stored(stmt, avx512)
+        before, left = _stored(stmt)
         return tirx.SeqStmt([*before, left])
 
     def flat(sequence: tirx.SeqStmt) -> tirx.SeqStmt:
@@ -176,7 +173,7 @@ def _expanded(function: tirx.PrimFunc, avx512: bool) -> tirx.PrimFunc:
     return tvm_ffi.structural_map(function, [(Call, in_place)], order="post")
 
 
-def _stored(part: Any, avx512: bool) -> tuple[list[tirx.Stmt], Any]:
+def _stored(part: Any) -> tuple[list[tirx.Stmt], Any]:
     """Statements that store the results of functions, and the statement or expression that loads them instead.
 
     A choice of which only one side must be computed, because the other one reads outside of a tensor, is a condition.
@@ -186,10 +183,10 @@ def _stored(part: Any, avx512: bool) -> tuple[list[tirx.Stmt], Any]:
         choice = choices[0]
         condition, *sides = choice.args
         result, index = _result(str(choice.ty.dtype).split("x")[0], int(choice.ty.dtype.lanes))
-        first, decided = _stored(condition, avx512)
+        first, decided = _stored(condition)
         branches = []
         for side in sides:
-            inner, value = _stored(side, avx512)
+            inner, value = _stored(side)
             store = tirx.BufferStore(result, value, [index])
             branches.append(tirx.SeqStmt([*inner, store]) if inner else store)
         before += [tirx.AllocBuffer(result), *first, tirx.IfThenElse(decided, *branches)]
@@ -199,7 +196,7 @@ def _stored(part: Any, avx512: bool) -> tuple[list[tirx.Stmt], Any]:
         if not _is_ours(call):
             return call
         buffer, index = _result(FLOAT32, int(call.ty.dtype.lanes))
-        value = expression(_name(call), list(call.args), avx512)
+        value = expression(_name(call), list(call.args))
         before.extend([tirx.AllocBuffer(buffer), tirx.BufferStore(buffer, value, [index])])
         return tirx.BufferLoad(buffer, [index])
 
@@ -256,17 +253,11 @@ def _is_ours(call: Call) -> bool:
     return str(getattr(call.op, "name", "")).startswith(_OURS)
 
 
-def expression(name: str, arguments: list[tirx.Expr], avx512: bool) -> tirx.Expr:
+def expression(name: str, arguments: list[tirx.Expr]) -> tirx.Expr:
     """A function of float32 numbers or vectors as arithmetic."""
-    count = int(arguments[0].ty.dtype.lanes)
-    lanes = Lanes(count, scaled_by_instruction if avx512 and count % AVX512_LANES == 0 else None)
+    lanes = Lanes(int(arguments[0].ty.dtype.lanes))
     values = [lanes.argument(a) for a in arguments]
     return lanes.closed({**FUNCTIONS, **INSTRUCTIONS}[name](*values))
-
-
-def has_avx512(target: Target) -> bool:
-    """Whether code for a target may use AVX-512."""
-    return bool(tvm.target.codegen.target_has_features("avx512f", target))
 
 
 _registering = threading.Lock()

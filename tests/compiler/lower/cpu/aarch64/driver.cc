@@ -154,9 +154,6 @@ float sinf(float) {
 float cosf(float) {
   Fail("a large argument of cos\n");
 }
-float tanf(float) {
-  Fail("a large argument of tan\n");
-}
 float fmodf(float, float) {
   Fail("a large quotient of fmod\n");
 }

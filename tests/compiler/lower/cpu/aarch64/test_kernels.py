@@ -109,13 +109,16 @@ def test_reductions_and_maps_agree() -> None:
     inner(test_maps.test_transposition_agrees)(NEON, [2, 0, 1], 15, 33, 17)
 
 
+OWN = [name for name in FUNCTIONS if name not in ("acosh", "asinh", "atanh", "pow", "tan")]
+"""Functions that the C library does not compute, which the emulator has not."""
+
+
 def test_every_function_keeps_its_stated_error() -> None:
     x = kernels.arguments()
     x = np.concatenate([x[:64], x[64::4]])
-    exponents = kernels.exponents(x)
     moderate = np.where(np.isfinite(x) & (np.abs(x) >= 2.0**26), np.float32(0.75), x)  # the C library has sin(1e30)
-    given = {name: [x] for name in FUNCTIONS} | {"pow": [x, exponents]}
-    given |= {name: [moderate] for name in ("sin", "cos", "tan")} | {
+    given = {name: [x] for name in OWN}
+    given |= {name: [moderate] for name in ("sin", "cos")} | {
         name: [*kernels.given(name, x)] for name in ("sigmoid", "silu")
     }
     divisors = kernels.divisors(x)
@@ -124,14 +127,14 @@ def test_every_function_keeps_its_stated_error() -> None:
     given |= {"fmod": [x, np.where(far, x, divisors).astype(np.float32)]}
     inputs = {id(a): a for arrays in given.values() for a in arrays}
     places = {key: te.placeholder(a.shape, "float32", f"x{i}") for i, (key, a) in enumerate(inputs.items())}
-    results = [elementwise(name, [places[id(a)] for a in given[name]]) for name in FUNCTIONS]
+    results = [elementwise(name, [places[id(a)] for a in given[name]]) for name in OWN]
     schedule = s_tir.Schedule(te.create_prim_func([*places.values(), *results]))
-    for name in FUNCTIONS:
+    for name in OWN:
         (loop,) = schedule.get_loops(schedule.get_sblock(name))
         schedule.vectorize(schedule.split(loop, [None, 4])[1])
-    found = emulated.run(schedule.mod["main"], ARM, [*inputs.values()], [np.full_like(x, np.nan) for _ in FUNCTIONS])
+    found = emulated.run(schedule.mod["main"], ARM, [*inputs.values()], [np.full_like(x, np.nan) for _ in OWN])
     wrong = {}
-    for name, result in zip(FUNCTIONS, found, strict=True):
+    for name, result in zip(OWN, found, strict=True):
         error = kernels.errors(name, result, *given[name])
         if error.max() > kernels.STATED[name]:
             wrong[name] = (float(error.max()), [float(a[error.argmax()]) for a in given[name]])

@@ -31,7 +31,7 @@ from tests.compiler.lower.lowered import assert_same, job, model, run_cpu, run_o
 
 node = helper.make_node
 HERE = [name for name, (target, _) in TARGETS.items() if runs_here({**target, "mattr": tuple(target.get("mattr", ()))})]
-LIBRARY = ("expf", "erff", "tanhf", "logf", "powf", "sinhf", "coshf", "asinhf", "acoshf", "atanhf", "asinf", "acosf")
+LIBRARY = ("expf", "erff", "tanhf", "logf", "sinhf", "coshf", "asinf", "acosf")
 
 
 def test_this_machine_runs_one_of_the_sets_of_instructions() -> None:
@@ -96,7 +96,7 @@ def test_powers_treat_zeros_infinities_and_nan_as_c_does() -> None:
         assert [(a, b) for a, b, e in zip(x, y, error, strict=True) if e > 1] == []
 
 
-@pytest.mark.parametrize("exponent", [-1.0, 0.5, 1.0, 2.0, 3.0, 4.0, 1.5])
+@pytest.mark.parametrize("exponent", [-1.0, 0.5, 0.75, 1.0, 2.0, 3.0, 4.0, 1.5])
 def test_powers_with_a_constant_exponent_are_right_for_special_numbers_too(exponent: float) -> None:
     x = np.array([0, -0.0, 1, -2, 0.3, 1e-30, 1e30, -1e30, math.inf, -math.inf, math.nan, 7.25] * 2, np.float32)
     made = model([node("Pow", ["x", "e"], ["y"])], {"x": x}, ["y"], {"e": np.array(exponent, np.float32)})
@@ -147,9 +147,9 @@ def _activations() -> Any:
         node("Mul", ["x", "raised"], ["twice"]),
         node("Mul", ["twice", "half"], ["gelu"]),
         node("Tanh", ["x"], ["tanh"]),
-        *(node(op, ["x"], [op]) for op in ("Softplus", "Elu", "Sinh", "Asinh", "Atan", "Mish")),
+        *(node(op, ["x"], [op]) for op in ("Softplus", "Elu", "Sinh", "Atan", "Mish")),
     ]
-    outputs = ["sigmoid", "softmax", "gelu", "tanh", "Softplus", "Elu", "Sinh", "Asinh", "Atan", "Mish"]
+    outputs = ["sigmoid", "softmax", "gelu", "tanh", "Softplus", "Elu", "Sinh", "Atan", "Mish"]
     return model(nodes, {"x": x}, outputs, scale), x
 
 
