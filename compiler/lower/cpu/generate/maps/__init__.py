@@ -2,5 +2,5 @@
 
 `linear_reads.py` finds places in memory that are linear in the loops though indices are not, `shuffles.py` reads every
 second to fourth element, or those of several rows in turn, and `transposes.py` transposes square blocks in registers.
-`pieces.py` divides loops where conditions change, and `tables.py` looks results of bytes up.
+`pieces.py` divides loops where conditions change.
 """

@@ -24,7 +24,6 @@ from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.maps.linear_reads import with_linear_reads
 from heterocc.compiler.lower.cpu.generate.maps.pieces import bare, between, cuts_along
 from heterocc.compiler.lower.cpu.generate.maps.shuffles import FEWEST_LANES, rows_in_turn, shuffled
-from heterocc.compiler.lower.cpu.generate.maps.tables import find_table, write_table
 from heterocc.compiler.lower.cpu.generate.maps.transposes import find_transposed, write_transposed
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.places import Axis, Linear, index, offset
@@ -267,11 +266,6 @@ class _Writer:
         """Write the kernel's body."""
         outer, axis, cuts = self.shape.outer, self.shape.axis, self.shape.cuts
         kind = "parallel" if typical(self.work) >= PARALLEL_ELEMENTS else "serial"
-        table = find_table(self.nest)
-        if table is not None:
-            _Writer(table.byte, self.isa).write(arguments)
-            write_table(table, arguments, self.isa.lanes)
-            return
         transposed = find_transposed(self.nest, axis, self.lanes) if len(cuts) == 2 else None
         if transposed is not None:
             write_transposed(self.nest, arguments, transposed, kind)
