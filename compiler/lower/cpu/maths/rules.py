@@ -136,9 +136,7 @@ def expand_functions(mod: tvm.IRModule) -> tvm.IRModule:
     that its time would grow as the product of the lengths of nested functions.
     """
     functions = {
-        gvar: _expanded(function)
-        if isinstance(function, tirx.PrimFunc) and _calls_functions(function)
-        else function
+        gvar: _expanded(function) if isinstance(function, tirx.PrimFunc) and _calls_functions(function) else function
         for gvar, function in mod.functions_items()
     }
     return tvm.IRModule(functions, attrs=mod.attrs)
