@@ -131,7 +131,7 @@ class Along(RowWriter):
                 with emit.loop(self.lanes, "vectorized") as lane:
                     place = self.row_place(outer, start + lane)
                     stored = self.row(index(column * self.lanes) + lane)
-                    spot = Spot(place, lane, column, stored, {}, {}, read=read(column, index(0)))
+                    spot = Spot(place, lane, column, stored, {}, read=read(column, index(0)))
                     build.buffer_store(register, self.first(arguments, number, spot), [lane])
 
         def terms(place: Place, line: tirx.Expr, first: tirx.Expr = _START, repeated: int = 0) -> None:
@@ -140,7 +140,7 @@ class Along(RowWriter):
                 with emit.loop(self.lanes, "vectorized") as lane:
                     stored = line * index(self.pitch) + first + index(column * self.lanes) + lane
                     every = [*outer, *place, (self.line, first + starts[column] + lane)]
-                    spot = Spot(every, lane, column, stored, rooms, {}, read=read(column, line))
+                    spot = Spot(every, lane, column, stored, rooms, read=read(column, line))
                     taken = {n: registers[column] for n, registers in totals.items()}
                     left = max(0, repeated - column * self.lanes)
                     self.write_vector(arguments, step, spot, taken, repeated=left)

@@ -15,7 +15,6 @@ from tvm.script.ir_builder import tirx as build
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.epilogue import Read, register_of
-from heterocc.compiler.lower.cpu.generate.masked import mask, masked_vector, put_masked
 from heterocc.compiler.lower.cpu.generate.places import Axis, Place, at, index, offset
 from heterocc.compiler.lower.cpu.generate.read import Combination, unless_empty
 from heterocc.compiler.lower.cpu.generate.rows.passes import Pass, is_row, plan_passes
@@ -36,9 +35,8 @@ class Spot:
     """The place of a vector, and its values in registers.
 
     `place` are the loops' values, `column` the number of the vector among neighbouring rows, `stored` the place in the
-    memory for stored rows. `kept` are the values in registers, by stage; `rooms` are free registers. `reciprocals` are
-    those of divisors, by stage. Registers have what some loads `read` of memory. `tail` is given for a vector of which
-    some lanes are beyond the row.
+    memory for stored rows. `kept` are the values in registers, by stage; `rooms` are free registers. Registers have
+    what some loads `read` of memory.
     """
 
     place: Place
@@ -46,30 +44,18 @@ class Spot:
     column: int
     stored: tirx.Expr
     rooms: dict[int, tirx.Buffer]
-    reciprocals: dict[int, tirx.Buffer]
     kept: dict[int, tirx.Buffer] = field(default_factory=dict)
     read: Sequence[Read] = ()
-    tail: Tail | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Tail:
-    """The last vector of a row, of which `count` lanes are in the row; `given` has registers for its outputs."""
-
-    count: tirx.Expr
-    given: dict[int, tirx.Buffer]
 
 
 class RowWriter:
     """The base class of both generators. `held` are values of rows: a register per vector of neighbouring rows."""
 
-    def __init__(self, rows: Rows, lanes: int, axis: Axis, *, any_length: bool = False) -> None:
-        """Vectors have no more lanes than the axis, unless they may be of `any_length`."""
+    def __init__(self, rows: Rows, lanes: int, axis: Axis) -> None:
         self.rows, self.axis = rows, axis
         self.plan = plan_passes(rows)
-        self.lanes = lanes if any_length else filled(lanes, axis.length)
+        self.lanes = filled(lanes, axis.length)
         calls = sum(isinstance(n, Call) for s in rows.stages for n in outside_loads(s.value))
-        self.heavy = calls > 0
         self.work = math.prod(rows.extents) * (len(self.plan.passes) + FUNCTION * calls)
         inside = set(axis.loops)
         self.terms = [n for n in rows.terms if n not in inside]
@@ -79,7 +65,6 @@ class RowWriter:
         self.held: dict[int, list[tirx.Buffer]] = {}
         self.ready: set[int] = set()
         self.scratch: dict[int, tirx.Buffer] = {}
-        self.homes: dict[int, int] = {}
         reads = [rows.number(load.source) for s in rows.stages for load in loads(s.value)]
         self.shared = [
             n
@@ -100,7 +85,7 @@ class RowWriter:
         parallel = typical(self.work) >= PARALLEL_ELEMENTS
         tasks = smaller(count, TASKS) if parallel else 1
         with emit.loop(tasks, "parallel" if parallel else "serial") as task:
-            self.scratch = {number: emit.scratch(size) for number in self.kept_rows if number not in self.homes}
+            self.scratch = {number: emit.scratch(size) for number in self.kept_rows}
             first, end = emit.share(task, tasks, count)
             if is_number(count) and tasks == count:
                 body(task)
@@ -144,7 +129,7 @@ class RowWriter:
             registers = [emit.registers(1, self.abreast, dtype) for _ in starts]
             for column, (register, start) in enumerate(zip(registers, starts, strict=True)):
                 with emit.loop(self.abreast, "vectorized") as lane:
-                    spot = Spot(self.row_place(outer, start + lane), lane, column, index(0), {}, {})
+                    spot = Spot(self.row_place(outer, start + lane), lane, column, index(0), {})
                     build.buffer_store(register, self.value(arguments, number, spot), [lane])
             self.held[number] = registers
             self.give_rows(arguments, number, outer, starts)
@@ -195,10 +180,7 @@ class RowWriter:
         for number, total in totals.items():
             combined = self.combined(number)
             value = self.value(arguments, number, spot)
-            if spot.tail is not None:
-                inside = tirx.Cast("int32", spot.lane) < tirx.Cast("int32", spot.tail.count)
-                value = tirx.Select(inside, value, self.start(number))
-            elif (not is_number(repeated) or repeated) and not math.isinf(combined.start):
+            if (not is_number(repeated) or repeated) and not math.isinf(combined.start):
                 value = tirx.Select(spot.lane >= index(repeated), value, self.start(number))
             place = spot.lane + index(first) if first else spot.lane
             build.buffer_store(total, combined.combine(total[place], value), [place])
@@ -209,61 +191,14 @@ class RowWriter:
         """Store the value of an element in its output or in the memory for stored rows."""
         if number in self.scratch:
             build.buffer_store(self.scratch[number], value, [spot.stored])
-        elif spot.tail is not None:
-            build.buffer_store(spot.tail.given[number], value, [spot.lane])
         else:
-            self.give(arguments, self.homes.get(number, number), value, spot.place)
+            self.give(arguments, number, value, spot.place)
 
     def give(self, arguments: Arguments, number: int, value: tirx.Expr, place: Place) -> None:
         """Store a value of an output."""
         stage = self.rows.stages[number]
         where = self.offset(stage.indices, stage.buffer, place)
         build.buffer_store(arguments.flat(stage.buffer), value, [where])
-
-    def at_home(self, arguments: Arguments, number: int, place: Place) -> tirx.Expr:
-        """The value of a stage that is stored in an output's memory."""
-        home = self.rows.stages[self.homes[number]]
-        return arguments.flat(home.buffer)[self.offset(home.indices, home.buffer, place)]
-
-    def tail(self, arguments: Arguments, step: Pass, place: Place, start: tirx.Expr) -> tuple[Tail, Sequence[Read]]:
-        """The last vector of a row for a pass, from `start` of the row at a place, and registers with what it reads."""
-        here, lanes = [*place, (self.axis, start)], self.lanes
-        read: list[Read] = []
-        inside = mask(start, lanes, self.axis.length, may_precede=False)
-        for node in self.computed(step):
-            if not isinstance(node, TensorLoad) or register_of(node, read) is not None:
-                continue
-            where = self._in_memory(node, step)
-            if where is not None:
-                buffer, indices = where
-                register = emit.registers(1, lanes)
-                value = masked_vector(arguments.flat(buffer), self.offset(indices, buffer, here), lanes, inside)
-                emit.put(register, value, index(0), lanes)
-                read.append((node, register))
-        numbers = [*step.outputs, *(number for number in step.stores if number not in self.scratch)]
-        given = {number: emit.registers(1, lanes) for number in numbers}
-        return Tail(index(self.axis.length) - start, given), read
-
-    def _in_memory(self, load: TensorLoad, step: Pass) -> tuple[tirx.Buffer, Sequence[tirx.Expr]] | None:
-        """Where a pass reads the numbers of a row in an argument; None if it reads one, or not in an argument."""
-        number = self.rows.number(load.source)
-        if number is None:
-            form = offset(load.indices, load.source, self.rows.loops)
-            along = form is not None and self.axis.step(form)
-            return (load.source, load.indices) if along else None
-        if number in self.held or number not in self.ready or number in step.stores or number in self.scratch:
-            return None
-        home = self.rows.stages[self.homes.get(number, number)]
-        return home.buffer, home.indices
-
-    def give_tail(self, arguments: Arguments, tail: Tail, place: Place, start: tirx.Expr) -> None:
-        """Store the outputs of the last vector of a row."""
-        here, lanes = [*place, (self.axis, start)], self.lanes
-        inside = mask(start, lanes, self.axis.length, may_precede=False)
-        for number, register in tail.given.items():
-            stage = self.rows.stages[self.homes.get(number, number)]
-            where = self.offset(stage.indices, stage.buffer, here)
-            put_masked(arguments.flat(stage.buffer), emit.vector(register, index(0), lanes), where, inside)
 
     def offset(self, indices: Sequence[tirx.Expr], buffer: tirx.Buffer, place: Place) -> tirx.Expr:
         """A place in memory."""
@@ -296,19 +231,10 @@ class RowWriter:
             if stage in self.ready:
                 if stage in self.scratch:
                     return self.scratch[stage][spot.stored]
-                if stage in self.homes:
-                    return self.at_home(arguments, stage, spot.place)
                 return arguments.flat(read.source)[self.offset(read.indices, read.source, spot.place)]
             return self.keep(arguments, stage, spot) if stage in spot.rooms else self.value(arguments, stage, spot)
 
-        def divide(division: tirx.Div) -> tirx.Expr:
-            for stage, reciprocal in spot.reciprocals.items():
-                if isinstance(division.b, TensorLoad) and division.b.source.same_as(self.held[stage][0]):
-                    return division.a * reciprocal[index(0)]
-            return division
-
-        rules = [(TensorLoad, load), *([(tirx.Div, divide)] if spot.reciprocals else [])]
-        return tvm_ffi.structural_map(rows.stages[number].value, rules, order="post")
+        return tvm_ffi.structural_map(rows.stages[number].value, [(TensorLoad, load)], order="post")
 
     def combined(self, number: int) -> Combination:
         """How a reduction combines its terms."""
@@ -330,15 +256,6 @@ class RowWriter:
         terms = [self.single(n, index(0)) for n in self.terms]
         value = self.value(arguments, number, replace(spot, place=[*spot.place, *terms]))
         return unless_empty([self.rows.extents[n] for n in self.rows.terms], value, self.start(number))
-
-    def divisors(self, step: Pass) -> list[int]:
-        """The single values of a row that values of a pass are divided by."""
-        stages = list[int]()
-        for node in self.computed(step):
-            if isinstance(node, tirx.Div) and isinstance(node.b, TensorLoad):
-                read = self.rows.number(node.b.source)
-                stages += [read] if read in self.held and read not in stages and read is not None else []
-        return stages
 
     def calls_function(self, step: Pass) -> bool:
         """Whether a pass computes a function of each element."""
