@@ -17,7 +17,6 @@ from heterocc.compiler.importer.named_inputs import hidden_names
 from heterocc.compiler.lower.backend import Dumps, LoweredPartition, PartitionJob
 from heterocc.compiler.lower.codegen.kernel_objects import KernelObjects
 from heterocc.compiler.lower.codegen.shared_object import build_entries, build_executable, shared_object
-from heterocc.compiler.lower.cpu.concatenations.joined_apart import joined_apart
 from heterocc.compiler.lower.cpu.generate.isa import Isa, has_pairs, isa_of
 from heterocc.compiler.lower.cpu.maths.pipeline import PIPELINE
 from heterocc.compiler.lower.cpu.narrow_weights import with_narrow_weights
@@ -136,7 +135,7 @@ def _kernels(job: PartitionJob, target: Target, *, in_place: bool = False) -> Ke
 
     def apart(mod: tvm.IRModule) -> tvm.IRModule:
         mod = expansions_after_products_apart(mod, of_channels=True)
-        return rounded_apart(joins_after_turns_apart(joined_apart(mod), outputs=True) if in_place else mod)
+        return rounded_apart(joins_after_turns_apart(mod, outputs=True) if in_place else mod)
 
     return kernel_module(job, target, before, rewrite=lambda f: fuse_attention(keep_channels_last(f), isa), apart=apart)
 

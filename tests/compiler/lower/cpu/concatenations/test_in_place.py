@@ -14,18 +14,14 @@ import tvm_ffi
 from onnx import NodeProto, helper
 from onnxruntime import InferenceSession
 from pytest import MonkeyPatch
-from tvm.tirx import FloorDiv, FloorMod, PrimFunc, Shuffle
+from tvm.tirx import FloorDiv, FloorMod, PrimFunc
 
 from heterocc.compiler import compile_model
 from heterocc.compiler.devices.host import host_cpu
 from heterocc.compiler.importer.pipeline import import_model
 from heterocc.compiler.lower.backend import PartitionJob
 from heterocc.compiler.lower.cpu.concatenations.in_place import joined_arguments
-from heterocc.compiler.lower.cpu.concatenations.joined_apart import joined_apart
-from heterocc.compiler.lower.cpu.generate.generate import generate
-from heterocc.compiler.lower.cpu.generate.isa import isa_of
 from heterocc.compiler.lower.cpu.lowering import CpuLowering
-from heterocc.compiler.lower.cpu.sizes import assuming, dims_of
 from heterocc.compiler.lower.pipeline import kernel_module
 from heterocc.compiler.lower.relax.kernels import KernelModule, calls_run
 from heterocc.compiler.lower.relax.views import joins_after_turns_apart
@@ -98,29 +94,6 @@ def test_parts_that_lie_elsewhere_are_copied(parts: list[str], axis: int, batch:
     weights = {n: floats(4, 4, 1, 1) for n, name in (("w", "a"), ("v", "b")) if name in parts}
     first, _ = kernels_of(used, {"x": floats(batch, 4, 6, 5)}, outputs, weights)
     assert "c" in first
-
-
-@pytest.mark.parametrize(
-    ("reader", "apart"), [("Conv", True), ("Neg", False), ("Slice", False)], ids=["products", "elements", "a part"]
-)
-def test_what_fusion_would_copy_is_written_in_place_unless_the_reader_could_do_both(reader: str, apart: bool) -> None:
-    x = floats(1, 4, 6, 5)
-    weights = {"w": floats(3, 4, 1, 1), "v": floats(2, 7, 1, 1)}
-    last = {
-        "Conv": node("Conv", ["c", "v"], ["y"], name="y"),
-        "Neg": node("Neg", ["c"], ["y"], name="y"),
-        "Slice": node("Slice", ["c", "begin", "end"], ["y"], name="y"),
-    }[reader]
-    more = {"begin": np.array([0, 1, 0, 0]), "end": np.array([1, 6, 6, 5])} if reader == "Slice" else {}
-    nodes = [
-        node("Conv", ["x", "w"], ["a"], name="a"),
-        node("Transpose", ["r"], ["t"], perm=[0, 3, 1, 2], name="t"),
-        node("Concat", ["t", "a"], ["c"], axis=1, name="c"),
-        last,
-    ]
-    used = {n: w for n, w in {**weights, **more}.items() if n != "v" or reader == "Conv"}
-    first, ends = kernels_of(nodes, {"x": x, "r": floats(1, 6, 5, 4)}, ["y"], used)
-    assert (first == ["a", "t", "y"] and "c" in ends) if apart else first == ["a", "t"]
 
 
 def _kernel(nodes: Sequence[NodeProto], feeds: Mapping[str, np.ndarray]) -> tuple[KernelModule, str]:
@@ -250,22 +223,6 @@ def test_a_part_that_is_written_by_masks_begins_where_the_parts_before_it_end(tm
             x = floats(1, 3, rows, columns)
             (wanted,) = reference.run(None, {"x": x})
             np.testing.assert_allclose(session.run({"x": x})["y"], wanted, rtol=1e-4, atol=1e-4 * np.abs(wanted).max())
-
-
-def test_outputs_of_a_transposed_convolution_of_any_size_in_parts_are_put_together_in_vectors() -> None:
-    """The parts are one value, of which rows are shuffled: conditions between several would leave single numbers."""
-    nodes = [node("ConvTranspose", ["x", "w"], ["y"], strides=[2, 2], pads=[1] * 4, output_padding=[1, 1], name="y")]
-    made = dynamic_model(nodes, {"x": ("float32", (1, 16, "m", "k"))}, ["y"], {"w": floats(16, 16, 3, 3)})
-    imported = import_model(made, keep_dims=True)
-    work = PartitionJob("p0", imported, CPU, ("y",), imported.graph.inputs, imported.graph.outputs)
-    module = kernel_module(work, target_of(AVX512), apart=joined_apart)
-    last = calls_of(module)[-1]
-    with assuming(dims_of(last)):
-        done = generate(last, set(), isa_of(target_of(AVX512)))
-    assert done is not None
-    shuffles: list[Shuffle] = []
-    tvm_ffi.structural_walk(done[0].body, [(Shuffle, shuffles.append)], order="pre")
-    assert shuffles
 
 
 def calls_of(module: KernelModule) -> list[PrimFunc]:
