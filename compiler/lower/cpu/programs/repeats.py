@@ -108,16 +108,20 @@ class Loops:
         if not repeat.read:
             self._index(repeat, count, name)
         fewer = b.add("Sub", [go, one], f"{name}.fewer", value=("int64", ())) if down else ""
-        for rows in repeat.read:
-            place = count
-            if rows.reverse and not down:
-                place = b.add("Sub", [self._last(limit, one, name), count], f"{name}.back", value=("int64", ()))
-            taken = {"axis": rows.axis, **({"from_end": int(not rows.reverse)} if down else {})}
-            outer = b.values[rows.inner]
+
+        def place_of(rows: Rows) -> str:
+            """The place of a trip's row, counted from the end if trips are counted down."""
             if down:
-                place = fewer if rows.reverse else go
-            shaped, domain = (outer.dtype, outer.shape or ()), RESULTS if down else ""
-            b.add("Gather", [rows.outer, place], rows.inner, value=shaped, domain=domain, chosen=taken)
+                return fewer if rows.reverse else go
+            if not rows.reverse:
+                return count
+            last = b.add("Sub", [limit, one], f"{name}.last", value=("int64", ()))
+            return b.add("Sub", [last, count], f"{name}.back", value=("int64", ()))
+
+        for rows in repeat.read:
+            taken = {"axis": rows.axis, **({"from_end": int(not rows.reverse)} if down else {})}
+            shaped, domain = (b.values[rows.inner].dtype, b.values[rows.inner].shape or ()), RESULTS if down else ""
+            b.add("Gather", [rows.outer, place_of(rows)], rows.inner, value=shaped, domain=domain, chosen=taken)
         b.sequence(list(repeat.body.node), body)
         if down:
             moves.append((go, b.held(fewer)))
@@ -128,13 +132,8 @@ class Loops:
         moves += [(state.given, b.held(_copied(written, state.returned))) for state in repeat.states]
         stores = []
         for rows, whole in stored:
-            place = count
-            if down:
-                place = fewer if rows.reverse else go
-            elif rows.reverse:
-                place = b.add("Sub", [self._last(limit, one, name), count], f"{name}.back", value=("int64", ()))
             row = b.held(_copied(written, rows.inner))
-            stores.append(Store(row, place, whole, from_end=down and not rows.reverse))
+            stores.append(Store(row, place_of(rows), whole, from_end=down and not rows.reverse))
         for rows, grown in joined:
             moves.append((grown, self._joined(rows, grown, name)))
         kept = [(rows, b.held(rows.inner)) for rows in listed]
@@ -220,9 +219,6 @@ class Loops:
         if limit is None or (repeat.first and (first is None or not bool(first.reshape(-1)[0]))):
             return None
         return max(0, int(limit.reshape(-1)[0]))
-
-    def _last(self, limit: str, one: str, name: str) -> str:
-        return self.b.add("Sub", [limit, one], f"{name}.last", value=("int64", ()))
 
     def _joined(self, rows: Rows, grown: str, name: str) -> str:
         """The collected rows with one more."""
