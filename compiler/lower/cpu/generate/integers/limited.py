@@ -7,21 +7,16 @@ weight and multiplied apart, so that all sums are exact.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from heterocc.compiler.lower.cpu.generate.panels import Panels
-from heterocc.compiler.lower.cpu.sizes import is_number
 
 LIMIT = 128
 """The largest sum of positive weights, and of negative ones, whose products with 255 fit in 16 bits."""
 
-_GROUP = 4
-_COSTS = {2: 2.5, 1: 3.0}
-"""Instructions for a group of four terms, a row and a vector, by depth."""
-_LEFT_COST = 3.4
+GROUP = 4
 
 _WORD = 4
 """Bytes of a number among the weights."""
@@ -32,9 +27,9 @@ class LimitedPanels:
     """A weight argument is to be given as `panels` of what is limited, then what is left of each vector of columns.
 
     Sums of the products of `depth` neighbouring groups of a segment fit in 16 bits. What is left are at most `capacity`
-    entries: the number of the first of each vector, and of all, in 4 bytes each, the offsets of all in the data, in 4
-    bytes each, and their weights [entry][lane][term]. The terms of an entry lie in a row in the data, in which segments
-    are `steps` apart: length and step of each axis.
+    groups: the number of the first of each vector, and of all, in 4 bytes each, the offsets of all in the data, in 4
+    bytes each, and their weights [group][lane][term]. Segments are `steps` apart in the data: length and step of each
+    axis.
     """
 
     panels: Panels
@@ -56,11 +51,11 @@ class LimitedPanels:
     @property
     def size(self) -> int:
         """Numbers in all."""
-        return self.left_weights + self.capacity * self.panels.lanes * _GROUP
+        return self.left_weights + self.capacity * self.panels.lanes * GROUP
 
     @property
     def left_offsets(self) -> int:
-        """The place of the offsets of what is left, after the numbers of entries."""
+        """The place of the offsets of what is left, after the numbers of groups."""
         return self.panels.size + _WORD * (self.panels.vectors + 1)
 
     @property
@@ -71,20 +66,20 @@ class LimitedPanels:
     def apply(self, array: np.ndarray) -> np.ndarray:
         """The packed copy of a weight. Raises ValueError if more is left of it than `capacity`."""
         panels = self.panels
-        limited, left = _divided(_spread(panels, array), self.depth, panels)
-        entries, inverse = np.unique(left.keys(panels), return_inverse=True)
-        if len(entries) > self.capacity:
-            raise ValueError(f"{len(entries)} groups are left of a weight, and there is room for {self.capacity}")
-        vectors, segments, groups = _entries(entries, panels)
+        limited, left = _divided(panels, array, self.depth)
+        vectors, odd, segments, groups = np.nonzero(left.any(axis=(4, 5)))
+        if len(groups) > self.capacity:
+            raise ValueError(f"{len(groups)} groups are left of a weight, and there is room for {self.capacity}")
         numbers = np.searchsorted(vectors, np.arange(panels.vectors + 1)).astype("<i4")
-        # The last group may have fewer terms: it is read with terms before it.
-        beyond = np.maximum(0, (groups + 1) * _GROUP - panels.terms)
         offsets = np.zeros(self.capacity, "<i4")
-        offsets[: len(entries)] = self._segment_offset(segments) + groups * _GROUP - beyond
-        weights = np.zeros((self.capacity, panels.lanes, _GROUP), np.int8)
-        weights[inverse, left.columns % panels.lanes, left.terms + beyond[inverse]] = left.weights
-        parts = [panels.in_tiles(limited), numbers.view(np.int8), offsets.view(np.int8), weights.ravel()]
-        return np.concatenate(parts)
+        weights = np.zeros((self.capacity, panels.lanes, GROUP), np.int8)
+        weights[: len(groups)] = left[vectors, odd, segments, groups].transpose(0, 2, 1)
+        # The last group may have fewer terms: it is read with terms before it.
+        beyond = np.maximum(0, (groups + 1) * GROUP - panels.terms)
+        for number in np.flatnonzero(beyond):
+            weights[number] = np.roll(weights[number], beyond[number], axis=1)
+        offsets[: len(groups)] = self._segment_offset(segments) + groups * GROUP - beyond
+        return np.concatenate([panels.in_tiles(limited), numbers.view(np.int8), offsets.view(np.int8), weights.ravel()])
 
     def _segment_offset(self, segments: np.ndarray) -> np.ndarray:
         offset: np.ndarray = np.zeros_like(segments)
@@ -94,106 +89,35 @@ class LimitedPanels:
         return offset
 
 
-@dataclass(frozen=True, slots=True)
-class _Left:
-    """Weights that are left: the segment, group, term in the group, and column of all vectors of each."""
-
-    segments: np.ndarray
-    groups: np.ndarray
-    terms: np.ndarray
-    columns: np.ndarray
-    weights: np.ndarray
-
-    def keys(self, panels: Panels) -> np.ndarray:
-        """The numbers of their entries, ordered by vector: odd and even terms have entries of their own.
-
-        Neighbouring terms are then never both in one entry, so that its sums are limited, too.
-        """
-        places = (self.columns // panels.lanes * 2 + self.terms % 2) * panels.segments + self.segments
-        starts: np.ndarray = places * panels.groups + self.groups
-        return starts
+def groups_left(panels: Panels, array: np.ndarray, depth: int) -> int:
+    """How many groups of terms of the vectors of a weight are left."""
+    return int(_divided(panels, array, depth)[1].any(axis=(4, 5)).sum())
 
 
-def _entries(keys: np.ndarray, panels: Panels) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The vector, segment and group of entries."""
-    places, groups = np.divmod(keys, panels.groups)
-    vectors, segments = np.divmod(places, panels.segments)
-    return vectors // 2, segments, groups
-
-
-def limited_panels(
-    panels: Panels, arrays: Iterable[np.ndarray], steps: tuple[tuple[int, int], ...]
-) -> list[tuple[float, LimitedPanels]]:
-    """The limited forms of some weights by panels of groups of four, with the instructions for a row and a vector."""
-    spread = [_spread(panels, array) for array in arrays]
-    if not spread or panels.terms < _GROUP:
-        return []
-    options = []
-    for depth, cost in _COSTS.items():
-        count = max(len(np.unique(_divided(array, depth, panels)[1].keys(panels))) for array in spread)
-        instructions = cost * panels.steps + _LEFT_COST * count / panels.vectors
-        options.append((instructions, LimitedPanels(panels, depth, _capacity(count), steps)))
-    return options
-
-
-def _spread(panels: Panels, array: np.ndarray) -> np.ndarray:
-    """A weight as (segments, groups, 4, columns)."""
-    return panels.spread(array).reshape(panels.segments, panels.groups, _GROUP, -1)
-
-
-def _capacity(count: int) -> int:
+def room_for(count: int) -> int:
     """Room for some groups: at most a fifth more, so that weights of equal sizes mostly share their code."""
     step = max(1, 1 << max(0, count.bit_length() - 4))
     return -(-count // step) * step
 
 
-def _divided(spread: np.ndarray, depth: int, panels: Panels) -> tuple[np.ndarray, _Left]:
-    """A weight as (segments, groups, 4, columns) in what is limited and what is left."""
-    limited = spread.copy()
-    whole = panels.terms // _GROUP // depth * depth
-    parts = [_taken_out(limited[:, :whole], depth, 0), _taken_out(limited[:, whole:], 1, whole)]
-    return limited, _Left(*map(np.concatenate, zip(*parts, strict=True)))
+def _divided(panels: Panels, array: np.ndarray, depth: int) -> tuple[np.ndarray, np.ndarray]:
+    """A weight as `spread` in what is limited, and what is left (vector, odd terms, segment, group, term, lane).
 
-
-def _taken_out(limited: np.ndarray, depth: int, first: int) -> list[np.ndarray]:
-    """Take weights out until sums over `depth` groups, of which `first` is the first, are limited: the fields of _Left.
-
-    A single weight is limited.
+    Even and odd terms are left apart, so that no two of them are added.
     """
-    segments, groups, _, columns = limited.shape
-    split = limited.reshape(segments, groups // depth, depth, 2, 2, columns)
-    where = np.nonzero(_exceeds([split[:, :, n, :, p] for n in range(depth) for p in (0, 1)]))
-    segment, several, pair, column = where
-    large = split[segment, several, :, pair, :, column]
-    fields: list[list[np.ndarray]] = []
-    # The last weights first; each is left whole.
-    for group in reversed(range(depth)):
-        for parity in (1, 0):
-            if (group, parity) == (0, 0):
-                continue
-            still = _exceeds([large[:, n, p] for n in range(depth) for p in (0, 1)])
-            place = first + several[still] * depth + group
-            terms = 2 * pair[still] + parity
-            fields.append([segment[still], place, terms, column[still], large[still, group, parity]])
-            large[still, group, parity] = 0
-    split[segment, several, :, pair, :, column] = large
-    return [np.concatenate(field) for field in zip(*fields, strict=True)]
-
-
-def _exceeds(weights: Sequence[np.ndarray]) -> np.ndarray:
-    """Whether the sum of the positive or of the negative of several weights exceeds the limit."""
-    positive = np.zeros(weights[0].shape, np.int16)
-    negative = np.zeros(weights[0].shape, np.int16)
-    for weight in weights:
-        positive += np.maximum(weight, 0)
-        negative += np.minimum(weight, 0)
-    exceeding: np.ndarray = (positive > LIMIT) | (negative < -LIMIT)
-    return exceeding
-
-
-def steps_of(lengths: Sequence[int], steps: Sequence[int | None]) -> tuple[tuple[int, int], ...] | None:
-    """Lengths and steps of axes, None if one is not the same everywhere, or known only at run time."""
-    known = [step for step in steps if step is not None and is_number(step)]
-    if len(known) < len(steps) or not all(map(is_number, lengths)):
-        return None
-    return tuple(zip(lengths, known, strict=True))
+    (limited,) = panels.spread(array)
+    left = limited.copy()
+    whole = panels.terms // GROUP // depth * depth
+    for together, part in ((depth, limited[:, :whole]), (1, limited[:, whole:])):
+        split = part.reshape(len(part), -1, together, 2, 2, part.shape[-1])
+        sums = np.zeros((2, *split[:, :, 0, :, 0].shape), np.int16)
+        for group, term in np.ndindex(together, 2):
+            weight = split[:, :, group, :, term]
+            more = sums + np.stack([np.maximum(weight, 0), -np.minimum(weight, 0, dtype=np.int16)])
+            fits = (more <= LIMIT).all(axis=0)
+            sums = np.where(fits, more, sums)
+            weight *= fits
+    left -= limited
+    split = left.reshape(*left.shape[:3], panels.vectors, panels.lanes).transpose(3, 0, 1, 2, 4)
+    odd = np.arange(GROUP)[:, None] % 2
+    return limited[None], np.stack([split * (1 - odd), split * odd], axis=1).astype(np.int8)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 from tvm import tirx
 from tvm.script.ir_builder import tirx as build
@@ -15,7 +16,12 @@ from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.candidates import Candidate
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.integers.byte_product import ByteWriter, find_integer_product
-from heterocc.compiler.lower.cpu.generate.integers.limited import LimitedPanels, limited_panels, steps_of
+from heterocc.compiler.lower.cpu.generate.integers.limited import (
+    GROUP,
+    LimitedPanels,
+    groups_left,
+    room_for,
+)
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.places import Place, at, index
 from heterocc.compiler.lower.cpu.generate.products.product_form import Product
@@ -23,36 +29,45 @@ from heterocc.compiler.lower.cpu.generate.products.product_reads import Panel
 from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.generate.terms import has_limited
 from heterocc.compiler.lower.cpu.generate.tiles import Run
+from heterocc.compiler.lower.cpu.sizes import is_number
 
 _SPARE = 3
 """Registers for products, the numbers of another group, and the ones that add up products."""
+
+_COSTS = {2: 2.5, 1: 3.0}
+"""Instructions for a group of four terms, a row and a vector, by depth."""
+_LEFT_COST = 3.4
 
 
 def propose_limited_product(kernel: Kernel, isa: Isa) -> Iterator[Candidate]:
     """The kernel as a product by limited weights: with sums of the products of two groups, or of one."""
     product = find_integer_product(kernel) if has_limited(isa) else None
-    if product is None or product.columns.length < isa.lanes:
+    if product is None or product.columns.length < isa.lanes or product.terms.length < GROUP:
         return
-    steps = steps_of([a.length for a in product.segments], [a.step(product.numbers.form) for a in product.segments])
-    if steps is None:
+    steps = tuple((a.length, a.step(product.numbers.form) or 0) for a in product.segments)
+    if not all(is_number(n) for pair in steps for n in pair):
         return
     isa = replace(isa, registers=isa.registers - _SPARE, dot="limited")
     panels = ByteWriter(kernel, product, isa).panels
-    for cost, limited in limited_panels(panels, isa.weights_of(panels.argument), steps):
-        writer = LimitedWriter(kernel, product, isa, limited, cost)
+    for depth in _COSTS:
+        left = [groups_left(panels, array, depth) for array in isa.weights_of(panels.argument)]
+        if left:
+            limited = LimitedPanels(panels, depth, room_for(max(left)), steps)
+            writer = LimitedWriter(kernel, product, isa, limited)
+            yield Candidate("limited product", writer.cycles, partial(_as_proposed, writer), f"of {depth}")
 
-        def as_proposed(_: Isa, writer: LimitedWriter = writer) -> LimitedWriter:
-            return writer
 
-        yield Candidate("limited product", writer.cycles, as_proposed, f"of {limited.depth}")
+def _as_proposed(writer: LimitedWriter, _: Isa) -> LimitedWriter:
+    return writer
 
 
 class LimitedWriter(ByteWriter):
     """Writes a product by `limited` weights: for each tile those, then what is left of its vectors."""
 
-    def __init__(self, kernel: Kernel, product: Product, isa: Isa, limited: LimitedPanels, cost: float) -> None:
+    def __init__(self, kernel: Kernel, product: Product, isa: Isa, limited: LimitedPanels) -> None:
         super().__init__(kernel, product, isa)
-        self.limited, self.cost = limited, cost
+        self.limited = limited
+        self.cost = _COSTS[limited.depth] * self.panels.steps + _LEFT_COST * limited.capacity / self.panels.vectors
 
     @property
     def packings(self) -> tuple[LimitedPanels]:
