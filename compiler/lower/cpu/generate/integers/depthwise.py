@@ -1,14 +1,13 @@
 """Depthwise convolutions of 8-bit maps with the channels last: vectors lie along the channels.
 
 Numbers of several rows at one column are combined to a group, which one instruction multiplies by the weights of these
-rows. All outputs of a tile that read a column use the same group.
+rows. Outputs of a tile that read the same column follow each other, so that LLVM combines it once for all.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import product
 
 from tvm import tirx
@@ -45,70 +44,51 @@ def propose_integer_depthwise(kernel: Kernel, isa: Isa) -> Iterator[Candidate]:
         return
     if any(moves(forms[1].steps[i]) for i in (*outer, along)):
         return
-    buffers = (data.source, weight.source)
-    writer = _Writer(kernel, in_vectors_of(kernel.extents[channel], isa), (forms[0], forms[1]), buffers)
+    sides = ((data.source, forms[0]), (weight.source, forms[1]))
+    writer = _Writer(kernel, in_vectors_of(kernel.extents[channel], isa), sides)
     yield Candidate("depthwise of bytes", typical(math.prod(kernel.extents)) / writer.lanes, lambda _: writer)
 
 
 class _Writer:
-    """Writes a row of outputs at a time, for a vector of channels."""
+    """Writes a row of outputs at a time, for a vector of channels; `sides` are the data and the weight."""
 
-    def __init__(
-        self, kernel: Kernel, isa: Isa, forms: tuple[Linear, Linear], buffers: tuple[tirx.Buffer, tirx.Buffer]
-    ) -> None:
-        width = min(isa.lanes, kernel.extents[kernel.places[-1]])
-        self.kernel, self.isa, self.lanes, self.kind = kernel, replace(isa, lanes=width), width, BYTES[isa.dot]
-        self.packings = ()
-        self.forms, self.buffers = forms, buffers
+    def __init__(self, kernel: Kernel, isa: Isa, sides: Sequence[tuple[tirx.Buffer, Linear]]) -> None:
+        self.kernel, self.lanes, self.kind = kernel, min(isa.lanes, kernel.extents[kernel.places[-1]]), BYTES[isa.dot]
+        self.packings, self.sides = (), sides
         *outer, along, channel = kernel.places
         self.outer = [kernel.axis([i]) for i in outer]
         self.row, self.channels = kernel.axis([along]), kernel.axis([channel])
         *down, across = kernel.terms
-        self.rows = list(product(*(range(kernel.extents[i]) for i in down)))
         self.down, self.across = [kernel.axis([i]) for i in down], kernel.axis([across])
-        self.tiles = runs(self.row.length, _MOST_ROWS)
+        rows, size = list(product(*(range(a.length) for a in self.down))), self.kind.together
+        self.groups = [rows[first : first + size] for first in range(0, len(rows), size)]
 
     def write(self, arguments: Arguments) -> None:
         """Write the kernel's body."""
         sizes = [a.length for a in self.outer]
-        vectors = -(-self.channels.length // self.lanes)
-        work = math.prod(self.kernel.extents)
-        with emit.shared_loop(math.prod(sizes), work) as task:
+        tiles = runs(self.row.length, _MOST_ROWS)
+        with emit.shared_loop(math.prod(sizes), math.prod(self.kernel.extents)) as task:
             place = list(zip(self.outer, emit.unpacked(task, sizes), strict=True))
-            with emit.loop(vectors) as vector:
+            with emit.loop(-(-self.channels.length // self.lanes)) as vector:
                 start = overlapping(vector * index(self.lanes), self.channels.length, self.lanes)
-                weights = self._weights(arguments, start)
-                with emit.loop(sum(r.count for r in self.tiles)) as tile:
-                    emit.either_run(
-                        self.tiles,
-                        tile,
-                        lambda run: self._tile(arguments, [*place, (self.channels, start)], weights, run, tile),
-                    )
+                here = [*place, (self.channels, start)]
+                weights = {}
+                for number, tap in product(range(len(self.groups)), range(self.across.length)):
+                    weights[number, tap] = emit.registers(1, self.lanes, "int32")
+                    value = self._group(arguments, 1, number, [*here, (self.across, index(tap))])
+                    emit.put(weights[number, tap], value, index(0), self.lanes)
+                with emit.loop(sum(r.count for r in tiles)) as tile:
+                    emit.either_run(tiles, tile, lambda run: self._tile(arguments, here, weights, run, tile))
 
-    def _groups(self) -> Iterator[tuple[int, ...]]:
-        """The numbers of the rows of each group."""
-        size = self.kind.together
-        for first in range(0, len(self.rows), size):
-            yield tuple(range(first, min(first + size, len(self.rows))))
-
-    def _group(self, arguments: Arguments, side: int, rows: tuple[int, ...], place: Place) -> tirx.Expr:
-        """The numbers of some rows of the data or of the weight at a place, for a vector of channels."""
+    def _group(self, arguments: Arguments, side: int, number: int, place: Place) -> tirx.Expr:
+        """A group of rows of the data or of the weight at a place, for a vector of channels: one of 32 bits a lane."""
+        (buffer, form), lanes, group = self.sides[side], self.lanes, self.groups[number]
         vectors = []
-        for row in rows:
-            there = [*place, *((axis, index(tap)) for axis, tap in zip(self.down, self.rows[row], strict=True))]
-            where = at(self.forms[side], there)
+        for taps in group:
+            where = at(form, [*place, *((axis, index(tap)) for axis, tap in zip(self.down, taps, strict=True))])
             assert where is not None
-            vectors.append(emit.vector(arguments.flat(self.buffers[side]), where, self.lanes))
+            vectors.append(emit.vector(arguments.flat(buffer), where, lanes))
         return _grouped(vectors, self.kind.together)
-
-    def _weights(self, arguments: Arguments, start: tirx.Expr) -> Mapping[tuple[int, int], tirx.Buffer]:
-        """Groups of weights in registers, by the numbers of the group and of the tap in its row."""
-        held: dict[tuple[int, int], tirx.Buffer] = {}
-        for (number, rows), tap in product(enumerate(self._groups()), range(self.across.length)):
-            held[number, tap] = emit.registers(1, self.lanes, "int32")
-            value = self._group(arguments, 1, rows, [(self.channels, start), (self.across, index(tap))])
-            emit.put(held[number, tap], value, index(0), self.lanes)
-        return held
 
     def _tile(
         self,
@@ -120,18 +100,16 @@ class _Writer:
     ) -> None:
         width, first = self.lanes, emit.start_of(run, tile)
         *outer, (_, start) = place
-        sums = emit.registers(run.size, width, "int32")
-        with emit.loop(run.size, "unroll") as row:
-            emit.put(sums, emit.broadcast(tirx.const(0, "int32"), width), row * index(width), width)
-        for output, tap, others in self._columns(run.size):
-            for number, rows in enumerate(self._groups()):
-                there = [*place, (self.row, first + index(output)), (self.across, index(tap))]
-                group = emit.registers(1, width, "int32")
-                emit.put(group, self._group(arguments, 0, rows, there), index(0), width)
-                for output_, tap_ in others:
-                    total = emit.vector(sums, index(output_ * width), width)
-                    left, right = (emit.vector(b, index(0), width) for b in (group, weights[number, tap_]))
-                    emit.put(sums, self.kind.plus(total, left, right), index(output_ * width), width)
+        sums = emit.cleared(run.size, width, "int32")
+        steps = [axis.step(self.sides[0][1]) or 0 for axis in (self.row, self.across)]
+        reads = list(product(range(run.size), range(self.across.length)))
+        for output, tap in sorted(reads, key=lambda read: read[0] * steps[0] + read[1] * steps[1]):
+            there = [*place, (self.row, first + index(output)), (self.across, index(tap))]
+            for number in range(len(self.groups)):
+                group = self._group(arguments, 0, number, there)
+                total, weight = emit.vector(sums, index(output * width), width), weights[number, tap]
+                added = self.kind.plus(total, group, emit.vector(weight, index(0), width))
+                emit.put(sums, added, index(output * width), width)
         store_tile(
             self.kernel,
             arguments,
@@ -142,26 +120,14 @@ class _Writer:
             lambda _: width,
         )
 
-    def _columns(self, outputs: int) -> Iterator[tuple[int, int, list[tuple[int, int]]]]:
-        """Each column that a tile reads, as an output and a tap, with all outputs and taps that read it."""
-        steps = [axis.step(self.forms[0]) or 0 for axis in (self.row, self.across)]
-        columns: dict[int, list[tuple[int, int]]] = {}
-        for output, tap in product(range(outputs), range(self.across.length)):
-            columns.setdefault(output * steps[0] + tap * steps[1], []).append((output, tap))
-        for _, pairs in sorted(columns.items()):
-            yield *pairs[0], pairs
-
 
 def _grouped(rows: Sequence[tirx.Expr], together: int) -> tirx.Expr:
     """Vectors of bytes as one of several numbers in each lane, the first lowest; zeros for those that are missing."""
-    total: tirx.Expr | None = None
+    lanes = int(rows[0].ty.dtype.lanes)
+    total: tirx.Expr = emit.zeros(lanes, "int32")
     for place, row in enumerate(rows):
-        lanes = int(row.ty.dtype.lanes)
         if together > 1:  # without copies of the sign in the places above
             row = tirx.Cast(f"uint{32 // together}x{lanes}", row)
-        number = tirx.Cast(f"int32x{lanes}", row)
-        if place:
-            number = tirx.shift_left(number, tirx.const(place * (32 // together), f"int32x{lanes}"))
-        total = number if total is None else tirx.bitwise_or(total, number)
-    assert total is not None
+        above = tirx.const(place * (32 // together), f"int32x{lanes}")
+        total = tirx.bitwise_or(total, tirx.shift_left(tirx.Cast(f"int32x{lanes}", row), above))
     return total
