@@ -14,9 +14,7 @@ from tvm.script.ir_builder import tirx as build
 from heterocc.compiler.importer.pipeline import import_model
 from heterocc.compiler.lower.backend import PartitionJob
 from heterocc.compiler.lower.codegen.kernel_objects import KernelObjects
-from heterocc.compiler.lower.cpu import schedule
 from heterocc.compiler.lower.cpu.common_code import with_common_code
-from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.emit import bound
 from heterocc.compiler.lower.cpu.generate.isa import isa_of
 from heterocc.compiler.lower.cpu.generate.places import shape_of
@@ -24,7 +22,6 @@ from heterocc.compiler.lower.cpu.lowering import CpuLowering
 from heterocc.compiler.lower.cpu.schedule import kernel_code, schedule_kernels
 from heterocc.compiler.lower.cpu.target import cpu_target
 from heterocc.compiler.lower.pipeline import kernel_module
-from tests.compiler.lower.cpu.generate.generated import with_core
 from tests.compiler.lower.lowered import CPU, assert_same, execute, job, model, run_ort
 from tests.symbolic_models import dynamic_model
 
@@ -146,10 +143,9 @@ def test_depthwise_convolutions_of_any_size_have_one_function_whatever_their_cha
 
 
 def test_pointwise_convolutions_of_any_size_have_one_function_whatever_their_channels() -> None:
-    """What they prefetch does not depend on how many channels they read."""
     several = {"x": (64, 16), "y": (104, 32), "z": (200, 40)}
     nodes = [node("Conv", [n, f"w{n}"], [f"{n}_c"]) for n in several]
-    maps = {name: ("float32", ("n", channels, "h", 1000)) for name, (channels, _) in several.items()}  # far apart
+    maps = {name: ("float32", ("n", channels, "h", 1000)) for name, (channels, _) in several.items()}
     assert common(nodes, maps, **{f"w{n}": floats(out, into, 1, 1) for n, (into, out) in several.items()}) == 1
 
 
@@ -201,16 +197,6 @@ def compiled(monkeypatch: pytest.MonkeyPatch, layers: int, first: int = 16) -> i
 
 def test_dense_blocks_of_any_depth_have_as_many_functions(monkeypatch: pytest.MonkeyPatch) -> None:
     assert compiled(monkeypatch, 7) == compiled(monkeypatch, 4)
-
-
-def test_dense_blocks_of_large_maps_have_as_many_functions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Their products prefetch what they write before sums of any length are computed."""
-    monkeypatch.setattr(schedule, "isa_of", lambda target: with_core(target, fetched_bytes=0))
-    fetch, calls = emit.prefetch, []
-    monkeypatch.setattr(emit, "prefetch", lambda *a, **k: calls.append(k.get("to_write")) or fetch(*a, **k))
-    # Of fewer layers there is none of some kinds of maps.
-    assert compiled(monkeypatch, 10, 128) == compiled(monkeypatch, 7, 128)
-    assert any(calls)
 
 
 def test_a_concatenation_that_is_not_run_is_not_written() -> None:

@@ -17,9 +17,9 @@ from tests.compiler.small import save
 @pytest.mark.parametrize("level", ["x86-64-v3", "x86-64-v4"])
 def test_outputs_are_prefetched_to_be_written(level: str, tmp_path: Path) -> None:
     """The instruction needs no feature that a bundle asks for."""
-    weight = np.zeros((64, 16, 1, 1), np.float32)
-    nodes = [helper.make_node("Conv", ["x", "w"], ["y"])]
-    path = save(tmp_path / "m.onnx", nodes, {"x": (1, 16, 55, 55)}, {"y": (1, 64, 55, 55)}, {"w": weight})
+    weight = np.zeros((64, 5, 5, 5), np.float32)
+    nodes = [helper.make_node("Conv", ["x", "w"], ["y"], pads=[2] * 4)]
+    path = save(tmp_path / "m.onnx", nodes, {"x": (1, 5, 55, 55)}, {"y": (1, 64, 55, 55)}, {"w": weight})
     compile_model(path, tmp_path / "m.hcb", devices="CPU", cpu_targets=[level])
     with zipfile.ZipFile(tmp_path / "m.hcb") as archive:
         libraries = [archive.read(name) for name in archive.namelist() if name.endswith(".so")]

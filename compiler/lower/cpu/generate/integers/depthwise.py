@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import product
 
 from tvm import tirx
@@ -46,18 +47,19 @@ def propose_integer_depthwise(kernel: Kernel, isa: Isa) -> Iterator[Candidate]:
         return
     sides = ((data.source, forms[0]), (weight.source, forms[1]))
     writer = _Writer(kernel, in_vectors_of(kernel.extents[channel], isa), sides)
-    yield Candidate("depthwise of bytes", typical(math.prod(kernel.extents)) / writer.lanes, lambda _: writer)
+    yield Candidate("depthwise of bytes", typical(math.prod(kernel.extents)) / writer.isa.lanes, lambda _: writer)
 
 
 class _Writer:
     """Writes a row of outputs at a time, for a vector of channels; `sides` are the data and the weight."""
 
     def __init__(self, kernel: Kernel, isa: Isa, sides: Sequence[tuple[tirx.Buffer, Linear]]) -> None:
-        self.kernel, self.lanes, self.kind = kernel, min(isa.lanes, kernel.extents[kernel.places[-1]]), BYTES[isa.dot]
-        self.packings, self.sides = (), sides
+        self.kernel, self.sides, self.kind, self.packings = kernel, sides, BYTES[isa.dot], ()
+        self.isa = replace(isa, lanes=min(isa.lanes, kernel.extents[kernel.places[-1]]))
         *outer, along, channel = kernel.places
         self.outer = [kernel.axis([i]) for i in outer]
         self.row, self.channels = kernel.axis([along]), kernel.axis([channel])
+        self.tiles = runs(self.row.length, _MOST_ROWS)
         *down, across = kernel.terms
         self.down, self.across = [kernel.axis([i]) for i in down], kernel.axis([across])
         rows, size = list(product(*(range(a.length) for a in self.down))), self.kind.together
@@ -66,23 +68,22 @@ class _Writer:
     def write(self, arguments: Arguments) -> None:
         """Write the kernel's body."""
         sizes = [a.length for a in self.outer]
-        tiles = runs(self.row.length, _MOST_ROWS)
         with emit.shared_loop(math.prod(sizes), math.prod(self.kernel.extents)) as task:
             place = list(zip(self.outer, emit.unpacked(task, sizes), strict=True))
-            with emit.loop(-(-self.channels.length // self.lanes)) as vector:
-                start = overlapping(vector * index(self.lanes), self.channels.length, self.lanes)
+            with emit.loop(-(-self.channels.length // self.isa.lanes)) as vector:
+                start = overlapping(vector * index(self.isa.lanes), self.channels.length, self.isa.lanes)
                 here = [*place, (self.channels, start)]
                 weights = {}
                 for number, tap in product(range(len(self.groups)), range(self.across.length)):
-                    weights[number, tap] = emit.registers(1, self.lanes, "int32")
+                    weights[number, tap] = emit.registers(1, self.isa.lanes, "int32")
                     value = self._group(arguments, 1, number, [*here, (self.across, index(tap))])
-                    emit.put(weights[number, tap], value, index(0), self.lanes)
-                with emit.loop(sum(r.count for r in tiles)) as tile:
-                    emit.either_run(tiles, tile, lambda run: self._tile(arguments, here, weights, run, tile))
+                    emit.put(weights[number, tap], value, index(0), self.isa.lanes)
+                with emit.loop(sum(r.count for r in self.tiles)) as tile:
+                    emit.either_run(self.tiles, tile, lambda run: self._tile(arguments, here, weights, run, tile))
 
     def _group(self, arguments: Arguments, side: int, number: int, place: Place) -> tirx.Expr:
         """A group of rows of the data or of the weight at a place, for a vector of channels: one of 32 bits a lane."""
-        (buffer, form), lanes, group = self.sides[side], self.lanes, self.groups[number]
+        (buffer, form), lanes, group = self.sides[side], self.isa.lanes, self.groups[number]
         vectors = []
         for taps in group:
             where = at(form, [*place, *((axis, index(tap)) for axis, tap in zip(self.down, taps, strict=True))])
@@ -98,7 +99,7 @@ class _Writer:
         run: Run,
         tile: tirx.Expr,
     ) -> None:
-        width, first = self.lanes, emit.start_of(run, tile)
+        width, first = self.isa.lanes, emit.start_of(run, tile)
         *outer, (_, start) = place
         sums = emit.cleared(run.size, width, "int32")
         steps = [axis.step(self.sides[0][1]) or 0 for axis in (self.row, self.across)]

@@ -300,7 +300,6 @@ class ProductWriter(ProductReads):
         broadcast = self.numbers(arguments, place, rows, first)
         loaded = self._vectors(arguments, place, panel)
         walk = self.fetched(arguments, place, panel, rows.size, tile)
-        walk = self.fetching_epilogue(arguments, place, panel, rows.size, first, walk)
         return emit.product_tile(rows.size, run.size, self.terms, self.isa, broadcast, loaded, walk, kind=self.kind)
 
     def _store(

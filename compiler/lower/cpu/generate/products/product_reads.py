@@ -11,7 +11,7 @@ from tvm import tirx
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.any_rows import count_of
 from heterocc.compiler.lower.cpu.generate.emit import Arguments, Step, Walk
-from heterocc.compiler.lower.cpu.generate.fetch import LINE, epilogue_reads, fetching_shares, lines_after, written_forms
+from heterocc.compiler.lower.cpu.generate.fetch import LINE, fetching_shares, lines_after
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.masked import mask, masked_vector
 from heterocc.compiler.lower.cpu.generate.panels import Panels
@@ -26,9 +26,6 @@ from heterocc.compiler.lower.cpu.sizes import is_number, typical
 COPIED_ROWS = 128
 """The smallest number of rows for which panels are copied because loads from rows at uneven places are slow; if the
 places are even, multiples of a cache line, of twice as many."""
-
-READ_TERMS = 32
-"""Terms from which on what an epilogue reads is prefetched: in fewer it would not arrive."""
 
 CROSSING_LANES = 8
 """Vectors of fewer lanes cross a line of the cache less often: their rows are read in place."""
@@ -153,39 +150,6 @@ class ProductReads:
 
         return walk
 
-    def fetching_epilogue(
-        self, arguments: Arguments, place: Place, panel: Panel, rows: int, first: tirx.Expr, walk: Walk
-    ) -> Walk:
-        """The walk of a tile of `rows` from the first on that also prefetches what its epilogue reads and writes."""
-        product, kernel = self.product, self.kernel
-        if typical(product.work) < emit.PARALLEL_WORK or panel.run.short:
-            return walk
-        reads = epilogue_reads(kernel) if typical(product.terms.length) >= READ_TERMS else []
-        wanted = [(buffer, form, False) for buffer, form in reads]
-        written = product.rows.length * product.columns.length
-        if not is_number(written) or 4 * written >= self.isa.core.fetched_bytes:
-            wanted += [(buffer, form, True) for buffer, form in written_forms(kernel)]
-        wanted = [w for w in wanted if product.rows.step(w[1]) and product.columns.step(w[1]) == 1]
-        if not wanted:
-            return walk
-
-        def fetch(row: tirx.Expr) -> None:
-            for buffer, form, to_write in wanted:
-                for start in panel.starts:
-                    where = at(form, [*place, (product.rows, first + row), (product.columns, start)])
-                    if where is not None:
-                        emit.prefetch(arguments.flat(buffer), where, to_write=to_write)
-
-        unroll, paced = self.unroll(rows * panel.run.size), is_number(self.length)
-        terms = product.terms.length
-        if is_number(terms) and terms >= unroll:
-            return lambda count, step: walk(
-                count, fetching_shares(step, terms, rows, fetch, unroll=unroll, paced=paced)
-            )
-        with emit.loop(rows, "unroll") as row:
-            fetch(row)
-        return walk
-
     def _reads_far(self, panel: Panel) -> bool:
         """Whether panels are read or copied, one after the other, from rows that a second-level cache may not hold.
 
@@ -194,11 +158,9 @@ class ProductReads:
         their typical one.
         """
         core, copied = self.isa.core, panel.copied is not None
-        if panel.run.short or self.product.columns.step(self.product.vectors.form) != 1 or not is_number(self.terms):
+        if panel.run.short or not is_number(self.terms) or (copied and (core.halves or self.evicts)):
             return False
-        far = core.fetched_map if copied else core.fetched_bytes
-        large = self.terms >= 4 * emit.UNROLL and 4 * self.terms * typical(self.length) >= far
-        return large and not self.evicts and not (core.halves and copied)
+        return 4 * self.terms * typical(self.length) >= (core.fetched_map if copied else core.fetched_bytes)
 
     def unroll(self, sums: int) -> int:
         """The number of terms that are unrolled for so many vectors of sums.
