@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from tvm import relax, tirx
 from tvm.script.ir_builder import IRBuilder
@@ -59,27 +58,3 @@ def requested(
     kernel = ctx.bb.add_func(builder.get().without_attr("global_symbol"), ctx.node.op_type.lower())
     types = [relax.TensorType([as_int64(n) for n in shape], dtype) for shape, dtype in results]
     return ctx.bb.emit(relax.call_tir(kernel, inputs, types if len(types) > 1 else types[0]))
-
-
-@dataclass(frozen=True, slots=True)
-class Windows:
-    """Windows along an axis of an image of `places`: each begins `stride` after the one before it.
-
-    Their elements are `dilation` apart; the first window begins `before` the image.
-    """
-
-    stride: int
-    dilation: int
-    before: int
-    places: int
-
-
-def overlap_add(ctx: Context, columns: relax.Expr, bias: relax.Expr | None, axes: Sequence[Windows]) -> relax.Expr:
-    """The image [batch, channels, *places] of `columns` [batch, channels, *taps, *windows], float32 of fixed sizes.
-
-    A place is the sum of the elements of windows that are there, plus the bias [channels].
-    """
-    given = [columns] if bias is None else [columns, bias]
-    shape = (*dims_of(ctx.bb.normalize(columns))[:2], *(a.places for a in axes))
-    options = {f"{k}{n}": getattr(a, k) for n, a in enumerate(axes) for k in ("stride", "dilation", "before")}
-    return requested(ctx, "overlap_add", given, [(shape, "float32")], **options)

@@ -2,10 +2,10 @@
 
 Output s·i + a is the sum of x[i - t] · w[s·t + a] over t. So an axis of stride s needs s convolutions with 1/s of the
 taps each. They are computed as channels of one convolution, whose results are then interleaved. If the stride does not
-divide the taps, some weights of these channels are zeros, and of a small map many results are dropped. CPUs compute the
-products of all inputs and taps then and add those that overlap in the output, or separate convolutions. TVM's converter
-inserts zeros between the inputs and multiplies by them. (Shi et al., Is the deconvolution layer the same as a
-convolutional layer?, https://arxiv.org/abs/1609.07009)
+divide the taps, some weights of these channels are zeros, and of a small map many results are dropped. CPUs compute
+separate convolutions then; with strides of one, products of all inputs and taps, which are added where they overlap.
+TVM's converter inserts zeros between the inputs and multiplies by them. (Shi et al., Is the deconvolution layer the
+same as a convolutional layer?, https://arxiv.org/abs/1609.07009)
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from math import prod
 
 from tvm import relax, te, tirx
 
+from heterocc.compiler.lower.converters.overlaps import Windows, added_columns
 from heterocc.compiler.lower.converters.registry import Context, converter
-from heterocc.compiler.lower.converters.requested import Windows, has_fixed_sizes, overlap_add
+from heterocc.compiler.lower.converters.requested import has_fixed_sizes
 from heterocc.compiler.lower.converters.transposed.axes import AxisConvolution, axes_of, padded
 from heterocc.compiler.lower.converters.values import dims_of, dtype_of, fixed_size, shape_of
 from heterocc.compiler.lower.sized import emit_sized
@@ -31,20 +32,11 @@ FEWEST_CHANNELS = 8
 MOST_PLACES = 1.2
 """The limit on computed outputs over kept ones for one convolution."""
 
-MOST_OVERLAPPED = 2
-"""The limit on axes along which products are added where they overlap."""
-
-FEWEST_INPUTS = 4
-"""The smallest number of input channels of a group for which this takes less time than the products."""
-
 FEWEST_OF_STRIDE_ONE = 20
-"""The same if all strides are one."""
+"""The smallest number of input channels of a group for which convolutions of stride one take longer than products."""
 
-FILTERED_OUTPUTS = 24
-"""With strides of one and three taps, filtering saves time from so many output channels times the dilation on."""
-
-FILTERED_TAPS, FILTERED_WEIGHTS = 3, 2048
-"""The smallest numbers of taps along an axis, and of pairs of channels, for which filtering saves time."""
+FILTERED_TAPS, FILTERED_OUTPUTS = 3, 24
+"""Filtering saves time with so many taps along an axis, from so many output channels times the dilation on."""
 
 _CONVOLUTIONS = {1: op.nn.conv1d, 2: op.nn.conv2d, 3: op.nn.conv3d}
 
@@ -165,24 +157,16 @@ def _wastes_work(ctx: Context, axes: Sequence[AxisConvolution]) -> bool:
 
 
 def _overlaps(ctx: Context, data: relax.Expr, axes: Sequence[AxisConvolution], channels: tuple[int, int, int]) -> bool:
-    """Whether products for all taps, added where they overlap, are faster than convolutions.
+    """Whether products for all taps, added where they overlap, are faster than a convolution.
 
-    They are not if filtering saves multiplications, with three taps or more for each output and enough channels, nor
-    with so many taps if channels are few. With strides of one they save the taps outside the input.
+    With strides of one they save the taps outside the input, unless filtering saves more multiplications.
     """
     _, inner, outer = channels
-    fixed = has_fixed_sizes(data) and dtype_of(data) == "float32" and len(axes) <= MOST_OVERLAPPED
-    if not fixed or ctx.backend != "cpu":
+    if not has_fixed_sizes(data) or ctx.backend != "cpu" or any(a.stride > 1 for a in axes):
         return False
-    if all(a.stride == 1 for a in axes):
-        if inner < FEWEST_OF_STRIDE_ONE or prod(a.outputs for a in axes) <= MOST_PLACES * prod(a.size for a in axes):
-            return False
-        return any(a.operator_taps != FILTERED_TAPS for a in axes) or outer < FILTERED_OUTPUTS * axes[0].dilation
-    if inner < FEWEST_INPUTS or not _wastes_work(ctx, axes):
+    if inner < FEWEST_OF_STRIDE_ONE or prod(a.outputs for a in axes) <= MOST_PLACES * prod(a.size for a in axes):
         return False
-    if min(a.kernel for a in axes) < FILTERED_TAPS:
-        return True
-    return outer >= FEWEST_CHANNELS and inner * outer < FILTERED_WEIGHTS
+    return any(a.operator_taps != FILTERED_TAPS for a in axes) or outer < FILTERED_OUTPUTS * axes[0].dilation
 
 
 def _overlapped(
@@ -201,9 +185,10 @@ def _overlapped(
     kernel = ctx.bb.emit(op.reshape(moved, [groups * outer * prod(taps), inner, *[1] * rank]))
     products = ctx.bb.emit(_CONVOLUTIONS[rank](data, kernel, groups=groups))
     batch, _, *sizes = dims_of(data)
-    columns = op.reshape(products, [batch, groups * outer, *taps, *sizes])
+    columns = ctx.bb.emit(op.reshape(products, [batch, groups * outer, *taps, *sizes]))
     places = [Windows(a.stride, a.dilation, a.begin, a.outputs) for a in axes]
-    return overlap_add(ctx, columns, bias, places)
+    found = added_columns(ctx, columns, places)
+    return found if bias is None else op.add(found, op.reshape(bias, [1, groups * outer, *[1] * rank]))
 
 
 def _product(ctx: Context, data: relax.Expr, weight: relax.Expr, axes: Sequence[AxisConvolution]) -> relax.Expr:

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 
 from tvm import relax, te, tirx
 
+from heterocc.compiler.lower.converters.overlaps import Windows, added_columns
 from heterocc.compiler.lower.converters.registry import Context, converter
-from heterocc.compiler.lower.converters.requested import Windows, has_fixed_sizes, overlap_add
 from heterocc.compiler.lower.converters.values import dims_of, dtype_of, rank_of, shape_of
 from heterocc.compiler.lower.sized import emit_sized
 
@@ -198,26 +198,7 @@ def col2im(ctx: Context, data: relax.Expr, image: relax.Expr, block: relax.Expr)
         raise NotImplementedError(f"{rows} by {count} columns do not make an image of {sizes}")
     channels = rows // math.prod(kernel)
     split = ctx.bb.emit(op.reshape(data, (batch, channels, *kernel, *places)))
-    if ctx.backend == "cpu" and rank <= 2 and dtype_of(data) == "float32" and has_fixed_sizes(split):
-        return overlap_add(ctx, split, None, list(map(Windows, strides, dilations, pads[:rank], sizes)))
-
-    def compute(x: te.Tensor) -> te.Tensor:
-        taps = [te.reduce_axis((0, k), f"tap{d}") for d, k in enumerate(kernel)]
-
-        def at(*i: tirx.Var) -> tirx.Expr:
-            conditions, where = [], []
-            for d in range(rank):
-                reach = i[2 + d] + pads[d] - taps[d] * dilations[d]
-                place = tirx.floordiv(reach, strides[d])
-                conditions += [reach >= 0, tirx.floormod(reach, strides[d]) == 0, place < places[d]]
-                where.append(place)
-            value = x(i[0], i[1], *taps, *where)
-            zero = tirx.const(0, dtype_of(data))
-            return te.sum(tirx.if_then_else(tirx.all(*conditions), value, zero), axis=taps)
-
-        return te.compute((batch, channels, *sizes), at, name="col2im")
-
-    return ctx.bb.emit_te(compute, split, primfunc_name_hint="col2im")
+    return added_columns(ctx, split, list(map(Windows, strides, dilations, pads[:rank], sizes)))
 
 
 def _covers(ctx: Context, data: relax.Expr) -> bool:

@@ -18,7 +18,6 @@ from heterocc.compiler.lower.cpu.generate.requested.blocked_product import write
 from heterocc.compiler.lower.cpu.generate.requested.byte_range import write_byte_range
 from heterocc.compiler.lower.cpu.generate.requested.expert_product import write_expert_order, write_expert_product
 from heterocc.compiler.lower.cpu.generate.requested.linear_attention import write_linear_attention
-from heterocc.compiler.lower.cpu.generate.requested.overlap_add import write_overlap_add
 from heterocc.compiler.lower.cpu.generate.requested.request import Request
 from heterocc.compiler.lower.cpu.generate.requested.top_k import write_index_of, write_top_k
 from heterocc.compiler.lower.cpu.sizes import SizeUnknownError, assuming, dims_of
@@ -35,7 +34,6 @@ WRITERS: Mapping[str, Writer] = {
     "expert_product": write_expert_product,
     "index_of": write_index_of,
     "linear_attention": write_linear_attention,
-    "overlap_add": write_overlap_add,
     "top_k": write_top_k,
 }
 """Functions that write the body of a kernel on flat buffers of its arguments."""

@@ -1,4 +1,4 @@
-"""Kernels that converters request: the first k, ranges of bytes, overlapping sums; against float64.
+"""Kernels that converters request: the first k and ranges of bytes; against float64.
 
 Arguments end at pages without access. All kernels of a test are one module, compiled for each vector width.
 """
@@ -136,50 +136,4 @@ def test_ranges_of_bytes_agree(cpu: str) -> None:
         zero = np.rint(-ends[0] / scale)
         quantised = np.clip(np.rint(x / scale) + zero, 0, 255).astype(np.uint8)
         made.add("DynamicQuantizeLinear", [x], [quantised, np.array(scale), np.array(zero, np.uint8)])
-    made.check(cpu)
-
-
-OVERLAPS: Sequence[tuple[tuple[int, ...], tuple[int, ...], dict[str, list[int]]]] = (
-    ((9, 35), (3, 3), {"strides": [2, 2], "pads": [1, 1, 1, 1]}),
-    ((7, 16), (5, 4), {"strides": [3, 2], "pads": [0, 1, 2, 0]}),
-    ((4, 5), (2, 3), {}),
-    ((6, 70), (3, 2), {"dilations": [2, 3], "strides": [1, 2], "pads": [2, 1, 0, 3]}),
-    ((3, 19), (7, 11), {"strides": [3, 5], "pads": [3, 5, 2, 4]}),
-    ((2, 33), (1, 2), {"strides": [2, 4]}),
-    ((50,), (6,), {"strides": [3], "pads": [2, 1]}),
-    ((17,), (4,), {"dilations": [5], "strides": [4], "pads": [9, 0]}),
-    ((1, 1), (3, 2), {"strides": [2, 2], "pads": [1, 0, 0, 0]}),
-)
-
-MANY_TAPS: Sequence[tuple[tuple[int, ...], tuple[int, ...], dict[str, list[int]]]] = (
-    ((5, 18), (33, 32), {"strides": [16, 16], "pads": [9, 8, 8, 8]}),
-    ((9,), (40,), {"dilations": [6], "strides": [9]}),
-)
-
-
-def added(columns: np.ndarray, counts: Sequence[int], taps: Sequence[int], **attributes: list[int]) -> np.ndarray:
-    """The sums of the columns' elements at each place of an image, in float64."""
-    rank = len(taps)
-    strides, dilations = (attributes.get(name, [1] * rank) for name in ("strides", "dilations"))
-    pads = attributes.get("pads", [0] * 2 * rank)
-    lengths = [(n - 1) * s + (k - 1) * d + 1 for n, s, k, d in zip(counts, strides, taps, dilations, strict=True)]
-    batch, rows, _ = columns.shape
-    split = columns.reshape(batch, rows // int(np.prod(taps)), *taps, *counts).astype(np.float64)
-    whole = np.zeros((*split.shape[:2], *lengths))
-    for tap in np.ndindex(*taps):
-        starts = [t * d for t, d in zip(tap, dilations, strict=True)]
-        there = tuple(slice(b, b + (n - 1) * s + 1, s) for b, n, s in zip(starts, counts, strides, strict=True))
-        whole[(..., *there)] += split[(slice(None), slice(None), *tap)]
-    ends = [n - p for n, p in zip(lengths, pads[rank:], strict=True)]
-    return whole[(..., *(slice(b, e) for b, e in zip(pads[:rank], ends, strict=True)))]
-
-
-@pytest.mark.parametrize("cpu", runnable())
-def test_columns_that_overlap_are_added(cpu: str) -> None:
-    rng = np.random.default_rng(0)
-    made = Operators()
-    for counts, taps, attributes in (*OVERLAPS, *MANY_TAPS):
-        columns = rng.standard_normal((2, 3 * int(np.prod(taps)), int(np.prod(counts)))).astype(np.float32)
-        image = added(columns, counts, taps, **attributes)
-        made.add("Col2Im", [columns], [image.astype(np.float32)], image.shape[2:], taps, error=1e-5, **attributes)
     made.check(cpu)
