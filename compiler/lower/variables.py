@@ -102,12 +102,14 @@ def as_int64(extent: Extent) -> tirx.Expr:
 
 
 def can_be_empty(dim: tirx.Expr) -> bool:
-    """Whether a dimension may be 0 in a valid run: it is limited from below, or depends on a size that may be 0."""
+    """Whether a dimension may be 0 in a valid run: it is limited from below by 0, or depends on a size that may be 0."""
     if isinstance(dim, tirx.IntImm):
         return int(dim) == 0
     limited: list[tirx.Max] = []
     tvm_ffi.structural_walk(dim, [(tirx.Max, limited.append)], order="post")
-    return bool(limited) or any(may_be_empty(var) for var in tirx.analysis.undefined_vars(dim))
+    if limited:
+        return bool(sym.Analyzer().const_int_bound(dim).min_value < 1)
+    return any(may_be_empty(var) for var in tirx.analysis.undefined_vars(dim))
 
 
 def size_variable(name: str, dtype: Any, *, empty: bool = False, typical: int | None = None) -> tirx.Var:

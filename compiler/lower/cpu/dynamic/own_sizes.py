@@ -32,7 +32,10 @@ def with_own_sizes(function: tirx.PrimFunc) -> tirx.PrimFunc:
     for dim in dims_of(function):
         if not isinstance(dim, tirx.IntImm | tirx.Var) and not any(tvm_ffi.structural_equal(dim, f) for f in compound):
             compound.append(dim)
-    if not compound or not all(is_bounded(dim) for dim in compound):
+    if not compound:
+        return function
+    function = tvm_ffi.structural_map(function, [(tirx.Or, _largest_end)], order="post")
+    if not all(is_bounded(dim) for dim in compound):
         return function
     shapes = [dim for param in function.params for dim in getattr(param, "shape", [])]
     plain = [dim for dim in shapes if isinstance(dim, tirx.Var)]
@@ -126,6 +129,14 @@ def _at_most(less: tirx.LT) -> tirx.Expr:
     """`a < b + 1` as `a <= b`: the end of a padded input is written as either, by what its length is in the model."""
     end, more = _sum(less.b)
     return tirx.LE(less.a, end) if more == 1 else less
+
+
+def _largest_end(either: tirx.Or) -> tirx.Expr:
+    """`v <= a or v <= b` as `v <= max(a, b)`, the size of a map, which TVM's rules take apart."""
+    one, other = either.a, either.b
+    if not (type(one) is type(other) and isinstance(one, tirx.LE | tirx.LT)):
+        return either
+    return type(one)(one.a, tirx.max(one.b, other.b)) if one.a.same_as(other.a) else either
 
 
 def _added(expr: tirx.Expr, number: int) -> tirx.Expr:

@@ -102,17 +102,19 @@ def test_the_end_of_a_padded_row_is_written_in_one_way() -> None:
 
         return with_own_sizes(te.create_prim_func([x, te.compute((rows + 2,), at_place, name="y")]))
 
-    one_less, quotient = padded(tirx.floordiv(n + 64, 128) - 1), padded(tirx.floordiv(n, 4))
-    assert tvm_ffi.structural_equal(one_less, quotient)
+    quotient = padded(tirx.floordiv(n, 4))
+    for rows in (tirx.floordiv(n + 64, 128) - 1, tirx.max(tirx.floordiv(n, 256), tirx.const(1, "int64"))):
+        assert tvm_ffi.structural_equal(padded(rows), quotient)
 
 
-@pytest.mark.parametrize("name", ["the dimension itself", "another quotient", "a size that may be 0"])
+@pytest.mark.parametrize("name", ["the dimension itself", "another quotient", "a size that may be 0", "limited by 0"])
 def test_a_dimension_that_says_more_than_a_variable_stays(name: str) -> None:
     n, empty = size_variable("0_n", "int64"), size_variable("0_n", "int64", empty=True)
     dims = {
         "the dimension itself": (n, tirx.floordiv(n, 2)),
         "another quotient": (tirx.floordiv(n, 2), tirx.floordiv(n, 3)),
         "a size that may be 0": (tirx.floordiv(empty, 2), tirx.floordiv(empty, 2)),
+        "limited by 0": (tirx.max(n - 4, tirx.const(0, "int64")),) * 2,
     }[name]
     function = added(*dims)
     assert with_own_sizes(function).same_as(function)
