@@ -247,13 +247,20 @@ def _module_of(proto: onnx.ModelProto) -> KernelModule:
     return kernel_module(job, cpu_target(CPU))
 
 
-def test_convolutions_of_an_image_that_was_halved_several_times_are_generated() -> None:
-    nodes = [
-        _N("MaxPool", ["x"], ["a"], kernel_shape=[3, 3], strides=[4, 4]),
-        _N("MaxPool", ["a"], ["b"], kernel_shape=[3, 3], strides=[2, 2]),
-        _N("Conv", ["b", "w"], ["y"]),
-    ]
-    proto = dynamic_model(nodes, {"x": ("float32", ("n", 4, "m", "k"))}, ["y"], {"w": _weight(8, 4, 1, 1)})
+@pytest.mark.parametrize(
+    "before",
+    [
+        [
+            _N("MaxPool", ["x"], ["a"], kernel_shape=[3, 3], strides=[4, 4]),
+            _N("MaxPool", ["a"], ["b"], kernel_shape=[3, 3], strides=[2, 2]),
+        ],
+        [_N("MaxPool", ["x"], ["b"], kernel_shape=[3, 3])],
+    ],
+    ids=["halved several times", "smaller by a window"],
+)
+def test_padded_convolutions_behind_pools_of_an_image_are_generated(before: list[onnx.NodeProto]) -> None:
+    nodes = [*before, _N("Conv", ["b", "w"], ["y"], pads=[1] * 4)]
+    proto = dynamic_model(nodes, {"x": ("float32", ("n", 4, "m", "k"))}, ["y"], {"w": _weight(8, 4, 3, 3)})
     for function in _kernels_of(proto):
         code, _ = kernel_code(function, {1}, isa_of(cpu_target(CPU)))
         assert code.script() != in_loops(function).script()

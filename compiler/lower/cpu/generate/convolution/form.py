@@ -267,20 +267,20 @@ def padding(kernel: Nest, data: TensorLoad, fill: float = 0.0) -> tuple[tirx.Buf
 def _bounds(stage: Stage, condition: tirx.Expr | None) -> list[tuple[int, int | None]] | None:
     """The range of each dimension in which a condition on a stage's iteration variables holds; None for no end."""
     bounds: list[tuple[int, int | None]] = [(0, None) for _ in stage.iters]
+    single = [tuple(int(n == dim) for n in range(len(bounds))) for dim in range(len(bounds))]
     for part in _conjuncts(condition):
-        end: int | None = None
-        if isinstance(part, tirx.LE) and isinstance(part.a, tirx.IntImm):
-            var, first = part.b, int(part.a)
-        elif isinstance(part, tirx.LT | tirx.LE) and (end := size_of(part.b)) is not None:
-            var, first, end = part.a, 0, end + isinstance(part, tirx.LE)
+        from_below = isinstance(part, tirx.LE) and isinstance(part.a, tirx.IntImm)
+        limit = size_of(part.a if from_below else part.b) if isinstance(part, tirx.LT | tirx.LE) else None
+        form = None if limit is None else linear(part.b if from_below else part.a, stage.iters)
+        if limit is None or form is None or form.steps not in single:
+            return None
+        dim, limit = single.index(form.steps), limit - form.constant
+        first, known = bounds[dim]
+        if from_below:
+            bounds[dim] = (max(first, limit), known)
         else:
-            return None
-        dim = next((n for n, v in enumerate(stage.iters) if v.same_as(var)), None)
-        if dim is None:
-            return None
-        known = bounds[dim][1]
-        end = known if end is None else end if known is None else smaller(known, end)
-        bounds[dim] = (max(bounds[dim][0], first), end)
+            end = limit + isinstance(part, tirx.LE)
+            bounds[dim] = (first, end if known is None else smaller(known, end))
     return bounds
 
 
