@@ -102,7 +102,7 @@ def as_int64(extent: Extent) -> tirx.Expr:
 
 
 def can_be_empty(dim: tirx.Expr) -> bool:
-    """Whether a dimension may be 0 in a valid run: it is limited from below by 0, or depends on a size that may be 0."""
+    """Whether a dimension may be 0 in a valid run: it is at least 0 and no more, or of a size that may be 0."""
     if isinstance(dim, tirx.IntImm):
         return int(dim) == 0
     limited: list[tirx.Max] = []
@@ -146,7 +146,8 @@ def same(left: Sequence[Extent], right: Sequence[Extent]) -> bool:
     """Whether two shapes are equal for all sizes, as far as TVM can prove it."""
     analyzer = sym.Analyzer()
     return len(left) == len(right) and all(
-        analyzer.can_prove_equal(as_int64(a), as_int64(b)) for a, b in zip(left, right, strict=True)
+        analyzer.can_prove_equal(a, b) or analyzer.can_prove_equal(in_one_form(a), in_one_form(b))
+        for a, b in zip(map(as_int64, left), map(as_int64, right), strict=True)
     )
 
 

@@ -132,11 +132,19 @@ def _at_most(less: tirx.LT) -> tirx.Expr:
 
 
 def _largest_end(either: tirx.Or) -> tirx.Expr:
-    """`v <= a or v <= b` as `v <= max(a, b)`, the size of a map, which TVM's rules take apart."""
-    one, other = either.a, either.b
-    if not (type(one) is type(other) and isinstance(one, tirx.LE | tirx.LT)):
+    """`v <= a or v < b + 1` as `v <= max(a, b)`, the size of a map, which TVM's rules take apart."""
+    (one, first), (other, second) = _upper(either.a), _upper(either.b)
+    if one is None or other is None or not one.same_as(other):
         return either
-    return type(one)(one.a, tirx.max(one.b, other.b)) if one.a.same_as(other.a) else either
+    return tirx.LE(one, tirx.max(first, second))
+
+
+def _upper(condition: tirx.Expr) -> tuple[tirx.Expr, tirx.Expr] | tuple[None, None]:
+    """What a condition says is at most something, without an added number, and that."""
+    if not isinstance(condition, tirx.LE | tirx.LT):
+        return None, None
+    value, more = _sum(condition.a)
+    return value, _added(condition.b, -more - isinstance(condition, tirx.LT))
 
 
 def _added(expr: tirx.Expr, number: int) -> tirx.Expr:
