@@ -17,6 +17,7 @@ from heterocc.compiler.importer.pipeline import import_model
 from heterocc.compiler.lower.backend import PartitionJob
 from heterocc.compiler.lower.cpu.dynamic import guarded
 from heterocc.compiler.lower.cpu.dynamic.guarded import sized_kernel
+from heterocc.compiler.lower.cpu.dynamic.own_sizes import with_own_sizes
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.candidates import Done, Packing
 from heterocc.compiler.lower.cpu.generate.convolution.filtering.filtered import FilteredPanels
@@ -255,13 +256,16 @@ def _module_of(proto: onnx.ModelProto) -> KernelModule:
             _N("MaxPool", ["a"], ["b"], kernel_shape=[3, 3], strides=[2, 2]),
         ],
         [_N("MaxPool", ["x"], ["b"], kernel_shape=[3, 3])],
+        [_N("Slice", ["x", "one", "end", "width"], ["b"])],
     ],
-    ids=["halved several times", "smaller by a window"],
+    ids=["halved several times", "smaller by a window", "sliced, and at least 0"],
 )
-def test_padded_convolutions_behind_pools_of_an_image_are_generated(before: list[onnx.NodeProto]) -> None:
-    nodes = [*before, _N("Conv", ["b", "w"], ["y"], pads=[1] * 4)]
-    proto = dynamic_model(nodes, {"x": ("float32", ("n", 4, "m", "k"))}, ["y"], {"w": _weight(8, 4, 3, 3)})
-    for function in _kernels_of(proto):
+def test_padded_convolutions_of_maps_that_an_image_determines_are_generated(before: list[onnx.NodeProto]) -> None:
+    nodes = [*before, _N("Conv", ["b", "w"], ["y"], pads=[1] * 4, strides=[2, 2])]
+    places = {"one": np.array([1]), "end": np.array([2**31]), "width": np.array([3])}
+    weights = {"w": _weight(8, 4, 3, 3)} | (places if before[-1].op_type == "Slice" else {})
+    proto = dynamic_model(nodes, {"x": ("float32", ("n", 4, "m", "k"))}, ["y"], weights)
+    for function in map(with_own_sizes, _kernels_of(proto)):
         code, _ = kernel_code(function, {1}, isa_of(cpu_target(CPU)))
         assert code.script() != in_loops(function).script()
 
