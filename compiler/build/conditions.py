@@ -103,11 +103,14 @@ def ends(
             if label is not None:
                 sizes.setdefault(label, dims)
         found_inputs.append(_with(specs, shape))
+    labels: dict[tuple[Dim, ...], list[str]] = {}
+    for label, dims in sizes.items():
+        labels.setdefault(tuple(dims), []).append(label)
     found_outputs = []
     for specs in zip(*outputs, strict=True):
         shape = []
         for dims, name in _places(specs, names):
-            equal = [known for known, found in sizes.items() if found == dims]
+            equal = labels.get(tuple(dims), [])
             label = name if name in equal else next(iter(equal), None)
             shape.append(dims[0] if len(set(dims)) == 1 else label)
         found_outputs.append(_with(specs, shape))

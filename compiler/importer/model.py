@@ -21,7 +21,7 @@ from heterocc.compiler.importer.symbols.requirements import requirements_at
 from heterocc.compiler.importer.symbols.symbols import Symbols
 from heterocc.compiler.importer.weight_form import WeightForm
 from heterocc.compiler.operators.table import of_node, of_type
-from heterocc.compiler.symbolic.comparisons import least_size
+from heterocc.compiler.symbolic.comparisons import least_sizes
 from heterocc.compiler.symbolic.given import Contents, Limit
 from heterocc.compiler.symbolic.postfix import postfix
 from heterocc.compiler.symbolic.sizes import number
@@ -208,10 +208,10 @@ class ImportedModel:
         most = {limit.size.name or "": limit.most for limit in self.symbols.limits.values() if limit.most <= MAX_DIM}
         shapes = [v.shape for v in self.graph.values.values() if v.shape is not None]
         sizes = {d: self.symbols.sizes[d] for shape in shapes for d in shape if isinstance(d, str)}
-        empty, caches = self.may_be_empty, self._least_caches()
+        empty, caches, needed = self.may_be_empty, self._least_caches(), least_sizes(sizes.values())
         found: dict[str, Range] = {}
         for name in self.symbols.names:
-            least = 0 if name in empty else least_size(name, sizes.values())
+            least = 0 if name in empty else needed.get(name, 1)
             step = self.symbols.steps.get(name, 1)
             least = max(least, self.symbols.floors.get(name, 0), caches.get(name, 0))
             allowed = Range(min=least, max=most.get(name)) & self.symbols.ranges.get(name, ANY_SIZE)

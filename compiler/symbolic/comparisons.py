@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 from heterocc.compiler.symbolic.sizes import Size
 
@@ -36,17 +36,25 @@ def differ(left: Size, right: Size) -> bool | None:
 
 
 def is_positive_dimension(size: Size) -> bool:
-    """Whether a dimension of this size is at least 1 in every run, as it depends on one name alone: see `least_size`.
+    """Whether a dimension of this size is at least 1 in every run, as it depends on one name alone: see `least_sizes`.
 
     A size that is limited from below may be 0.
     """
     return len(size.names) == 1 and "max(" not in size.text
 
 
-def least_size(name: str, sizes: Iterable[Size]) -> int:
-    """The least size of a named dimension with which none of the sizes that depend on it alone is empty.
+def least_sizes(sizes: Iterable[Size]) -> Mapping[str, int]:
+    """The least size of each named dimension with which none of the sizes that depend on it alone is empty, if not 1.
 
     Windows of convolutions and pools need that many elements. Sizes that are limited from below may be 0.
     """
-    alone = [s for s in sizes if s.names == {name} and s.name is None and is_positive_dimension(s)]
-    return next((n for n in range(1, _MOST_TRIED) if all(s.at({name: n}) > 0 for s in alone)), 1)
+    alone: dict[str, list[Size]] = {}
+    for size in sizes:
+        if size.name is None and is_positive_dimension(size):
+            (name,) = size.names
+            alone.setdefault(name, []).append(size)
+    return {name: _least_size(name, those) for name, those in alone.items()}
+
+
+def _least_size(name: str, sizes: Sequence[Size]) -> int:
+    return next((n for n in range(1, _MOST_TRIED) if all(s.at({name: n}) > 0 for s in sizes)), 1)

@@ -48,6 +48,9 @@ from heterocc.passes.graph import Value
 from heterocc.runtime.feeds import dimensions
 from heterocc.runtime.files.shape_options import check_dims
 
+_SHOWN = 8
+"""The inputs that an error names, at most."""
+
 _MOST_KEPT = 1 << 26
 """The most bytes of a graph of which it is remembered what was inferred."""
 
@@ -56,7 +59,7 @@ def still_dynamic(
     left: Sequence[onnx.ValueInfoProto], proposed: Mapping[str, Sequence[int]], where: str
 ) -> DynamicShapeError:
     """The error for inputs that no option fixes; `proposed` are shapes with which the model runs, if any are known."""
-    named = "; ".join(f"'{i.name}' [{dims_text(i)}]" for i in left)
+    named = "; ".join(f"'{i.name}' [{dims_text(i)}]" for i in left[:_SHOWN]) + ("; …" if len(left) > _SHOWN else "")
     plural = "inputs have" if len(left) > 1 else "input has"
     return DynamicShapeError(
         f"{len(left)} {plural} dynamic dimensions: {named}",

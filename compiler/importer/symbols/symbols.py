@@ -125,11 +125,15 @@ class Symbols:
     def may_be_empty(self, dims: Iterable[int | str | None]) -> frozenset[str]:
         """The names of which a size of 0 makes none of these dimensions 0: the length of past keys, say."""
         sizes = [self.sizes[d] for d in dict.fromkeys(dims) if isinstance(d, str) and d in self.sizes]
-        every = dict.fromkeys((*self.names, *self.fresh, *(n for s in sizes for n in s.names)), 1)
+        by_name: dict[str, list[Size]] = {}
+        for size in sizes:
+            for name in size.names:
+                by_name.setdefault(name, []).append(size)
         return frozenset(
             name
             for name in self.names
-            if name not in self.filled and all(s.at({**every, name: 0}) > 0 for s in sizes if name in s.names)
+            if name not in self.filled
+            and all(s.at({**dict.fromkeys(s.names, 1), name: 0}) > 0 for s in by_name.get(name, ()))
         )
 
     def is_fresh(self, dim: int | str | None) -> bool:

@@ -30,7 +30,7 @@ class Assumptions:
     """The variables of sizes, and guards: conditions on them under which generated code is right.
 
     Variables are at least 1, those that may be empty at least 0. Dimensions that depend on one variable are
-    at least 1, too: a smaller size is an error before the run (`least_size`), unless the variable may be 0 or the
+    at least 1, too: a smaller size is an error before the run (`least_sizes`), unless the variable may be 0 or the
     dimension is limited from below.
     """
 
@@ -38,12 +38,12 @@ class Assumptions:
         dims = list(dims)
         self.guards: list[tirx.Expr] = []
         self.analyzer = sym.Analyzer()
-        self._typical: list[tuple[tirx.Var, int]] = []
+        self._typical: dict[int, tuple[tirx.Var, int]] = {}  # by the variable's address
         for dim in dims:
             for var in tirx.analysis.undefined_vars(dim):
-                if not any(var.same_as(known) for known, _ in self._typical):
+                if hash(var) not in self._typical:
                     number = typical_of(var) or TYPICAL[len(self._typical) % len(TYPICAL)]
-                    self._typical.append((var, number))
+                    self._typical[hash(var)] = var, number
                     least = 0 if may_be_empty(var) else 1
                     self.analyzer.update(var, sym.ConstIntBound(least, sym.ConstIntBound.POS_INF))
         compound = [dim for dim in dims if not isinstance(dim, tirx.Var | tirx.IntImm)]
@@ -54,7 +54,7 @@ class Assumptions:
     @property
     def variables(self) -> tuple[tirx.Var, ...]:
         """The variables."""
-        return tuple(var for var, _ in self._typical)
+        return tuple(var for var, _ in self._typical.values())
 
     def typical(self, expr: tirx.Expr) -> int | None:
         """The value of an expression for typical values of the variables; None if it is of other variables, too."""
@@ -66,8 +66,8 @@ class Assumptions:
 
     def _computed(self, expr: tirx.Expr) -> int | None:
         def number(var: tirx.Var) -> tirx.Expr:
-            typical_number = next((n for known, n in self._typical if known.same_as(var)), None)
-            return var if typical_number is None else tirx.const(typical_number, "int64")
+            known = self._typical.get(hash(var))
+            return var if known is None else tirx.const(known[1], "int64")
 
         value = self.analyzer.simplify(tvm_ffi.structural_map(expr, [(tirx.Var, number)], order="post"))
         return int(value) if isinstance(value, tirx.IntImm) else None
@@ -97,11 +97,11 @@ class Assumptions:
         for large in LARGE:
             values = [(dim, self._computed(dim)) for dim in dims]
             small = [dim for dim, value in values if value is not None and value < _SMALL_QUOTIENT]
-            used = [var for dim in small for var in tirx.analysis.undefined_vars(dim)]
-            self._typical = [
-                (var, large[i % len(large)] if any(var.same_as(u) for u in used) else number)
-                for i, (var, number) in enumerate(self._typical)
-            ]
+            used = {hash(var) for dim in small for var in tirx.analysis.undefined_vars(dim)}
+            self._typical = {
+                address: (var, large[i % len(large)] if address in used else number)
+                for i, (address, (var, number)) in enumerate(self._typical.items())
+            }
 
     def guard(self, rule: Rule, left: tirx.Expr, right: tirx.Expr) -> tirx.Expr | None:
         """A comparison as a guard; None if it holds for all sizes, or is assumed already."""

@@ -37,6 +37,9 @@ sentence has 8 words where 128 are drawn."""
 CLOSE = 16
 """How many times as large sizes may be as the drawn ones without others between: the limit of a plan is between two."""
 
+_SHOWN = 8
+"""The dimensions whose sizes a note has, at most."""
+
 Feed = Mapping[str, Any]
 
 
@@ -98,9 +101,10 @@ def sizes_of(model: ImportedModel, feed: Feed) -> dict[str, int]:
 
 
 def at_sizes(model: ImportedModel, feed: Feed | None) -> str:
-    """` at batch=2, seq=12`: the sizes of the model's dynamic dimensions in these inputs; empty if it has none."""
-    found = {} if feed is None else sizes_of(model, feed)
-    return f" at {', '.join(f'{dim}={size}' for dim, size in found.items())}" if found else ""
+    """` at batch=2, seq=12`: the sizes of the model's first dynamic dimensions in these inputs; empty without any."""
+    found = [] if feed is None else [f"{dim}={size}" for dim, size in sizes_of(model, feed).items()]
+    more = ", …" if len(found) > _SHOWN else ""
+    return f" at {', '.join(found[:_SHOWN])}{more}" if found else ""
 
 
 def _changed_and_seen(model: ImportedModel) -> tuple[set[str], dict[str, int]]:

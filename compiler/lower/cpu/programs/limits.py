@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from heterocc.compiler.lower.converters.computed.required import AXES, LEAST, LEAST_SIZE, NAMED
 from heterocc.compiler.lower.cpu.programs.program_builder import Builder
 from heterocc.compiler.lower.cpu.programs.steps import Code, Step, inner
-from heterocc.compiler.symbolic.comparisons import least_size
+from heterocc.compiler.symbolic.comparisons import least_sizes
 from heterocc.compiler.symbolic.sizes import Size
 
 _MOST_TRIED = 4096
@@ -28,10 +28,11 @@ class Limits:
                 self.add(part)
         parts = [step for step in steps if isinstance(step, Code)]
         sizes = list(self._sizes(n for part in parts for n in part.nodes))
+        needed = least_sizes(sizes)
         checks: list[Step] = []
         for name in self.b.symbols.names:
             empty = name in self.b.model.may_be_empty
-            least = _least_not_negative(name, sizes) if empty else least_size(name, sizes)
+            least = _least_not_negative(name, sizes) if empty else needed.get(name, 1)
             shown = self._input_with(name)
             if least > max(self.b.model.bounds[name].min, 0 if empty else 1) and shown is not None:
                 self._check(name, least, *shown, checks)

@@ -16,7 +16,14 @@ from heterocc.compiler.checking.feed import feed_for
 from heterocc.compiler.importer.estimates.runs import Work
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.importer.pipeline import import_model
-from heterocc.compiler.pipeline.timing.sizes import LITTLE_WORK, TIMES, feeds_between, larger_feeds, smaller_feeds
+from heterocc.compiler.pipeline.timing.sizes import (
+    LITTLE_WORK,
+    TIMES,
+    at_sizes,
+    feeds_between,
+    larger_feeds,
+    smaller_feeds,
+)
 from tests.symbolic_models import dynamic_model
 
 NODE = helper.make_node
@@ -61,6 +68,12 @@ def test_sizes_follow_those_of_the_timed_inputs() -> None:
     feed = {model.graph.inputs[0]: np.zeros((3, 64), np.float32)}
     found = [next(smaller_feeds(model, feed, {}, 0)), next(larger_feeds(model, feed, {}, 0, 1.0))]
     assert [one[model.graph.inputs[0]].shape for one in found] == [(3, 4), (3, 64 * TIMES[0])]
+
+
+def test_a_note_has_the_sizes_of_the_first_dimensions_only() -> None:
+    model = imported([NODE("Relu", ["x"], ["y"])], tuple(f"d{n}" for n in range(10)))
+    found = at_sizes(model, {model.graph.inputs[0]: np.zeros((2,) * 10, np.float32)})
+    assert found == f" at {', '.join(f'd{n}=2' for n in range(8))}, …"
 
 
 def test_there_are_sizes_between_the_drawn_and_far_larger_ones() -> None:
