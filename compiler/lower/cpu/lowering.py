@@ -17,6 +17,7 @@ from heterocc.compiler.importer.named_inputs import hidden_names
 from heterocc.compiler.lower.backend import Dumps, LoweredPartition, PartitionJob
 from heterocc.compiler.lower.codegen.kernel_objects import KernelObjects
 from heterocc.compiler.lower.codegen.shared_object import build_entries, build_executable, shared_object
+from heterocc.compiler.lower.cpu.generate.candidates import Done
 from heterocc.compiler.lower.cpu.generate.isa import Isa, has_pairs, isa_of
 from heterocc.compiler.lower.cpu.maths.pipeline import PIPELINE
 from heterocc.compiler.lower.cpu.narrow_weights import with_narrow_weights
@@ -88,10 +89,11 @@ def _lower_program(job: PartitionJob, target: Target) -> LoweredPartition:
     """Lower a partition with branches, loops or sizes that it computes."""
     with lowering(job, _ADVICE), KernelObjects(target, PIPELINE) as objects:
         tried = iter(_tried.take(job) or ())
+        known: dict[str, Done] = {}
         built = build_program(
             job,
             lambda part: plant_fault(next(tried, None) or _kernels(part, target), part),
-            lambda module: _scheduled(module, job, target, objects, in_place=False),
+            lambda module: _scheduled(module, job, target, objects, known, in_place=False),
         )
         entries = {part.name: part.entry for part in built.parts}
         forms = {
@@ -151,6 +153,7 @@ def _scheduled(
     job: PartitionJob,
     target: Target,
     objects: KernelObjects,
+    known: dict[str, Done] | None = None,
     *,
     in_place: bool = True,
 ) -> KernelModule:
@@ -164,6 +167,7 @@ def _scheduled(
         rounded=rounded,
         fast_math=isa.fast_math,
         on_kernel=objects.begin,
+        known=known,
     )
 
 

@@ -18,7 +18,7 @@ from heterocc.compiler.lower.cpu.alignment import at_any_address
 from heterocc.compiler.lower.cpu.common_code import families, with_common_code
 from heterocc.compiler.lower.cpu.concatenations.in_place import joined_in_place, parts_among
 from heterocc.compiler.lower.cpu.dynamic.guarded import sized_kernel
-from heterocc.compiler.lower.cpu.dynamic.own_sizes import with_own_sizes, with_typical_batch
+from heterocc.compiler.lower.cpu.dynamic.own_sizes import with_numbered_sizes, with_own_sizes, with_typical_batch
 from heterocc.compiler.lower.cpu.generate.candidates import Done, Packing
 from heterocc.compiler.lower.cpu.generate.generate import generate
 from heterocc.compiler.lower.cpu.generate.integers.limited import LimitedPanels
@@ -27,7 +27,7 @@ from heterocc.compiler.lower.cpu.generate.layouts import layout_of
 from heterocc.compiler.lower.cpu.generate.requested.write import write_requested
 from heterocc.compiler.lower.cpu.generate.rows.joins import joined_rows
 from heterocc.compiler.lower.cpu.loops import in_loops
-from heterocc.compiler.lower.cpu.sizes import has_sizes
+from heterocc.compiler.lower.cpu.sizes import dims_of, has_sizes
 from heterocc.compiler.lower.cpu.sources import source
 from heterocc.compiler.lower.kernels.transposed import repacked
 from heterocc.compiler.lower.pipeline import KernelModule
@@ -56,13 +56,16 @@ def schedule_kernels(
     rounded: Collection[str] = (),
     fast_math: bool = False,
     on_kernel: Callable[[tirx.PrimFunc], object] | None = None,
+    known: dict[str, Done] | None = None,
 ) -> KernelModule:
     """The module with its kernels scheduled for `target` and its weights packed as the schedules require.
 
     `in_place` lets kernels write their results into a concatenation. `rounded` are the nodes whose products have
     factors rounded to bfloat16. `fast_math` allows ways with larger rounding errors. `on_kernel` is called with each
-    kernel when its code is complete. Kernels that differ only in sizes get one function.
+    kernel when its code is complete. Kernels that differ only in sizes get one function. `known` keeps what is written,
+    for those of other parts of a program that are equal.
     """
+    known = {} if known is None else known
     isa = dataclasses.replace(isa_of(target), fast_math=fast_math)
     module = joined_rows(module)
     module = joined_in_place(module) if in_place else module
@@ -71,7 +74,7 @@ def schedule_kernels(
     parts = parts_among(module)
     paired = _paired(module, rounded)
     every = {
-        gvar.name_hint: with_typical_batch(with_own_sizes(f))
+        gvar.name_hint: with_numbered_sizes(with_typical_batch(with_own_sizes(f)))
         for gvar, f in module.mod.functions_items()
         if gvar.name_hint != "main"
     }
@@ -91,7 +94,7 @@ def schedule_kernels(
                     weights_of=partial(_weights_of, module, symbol),
                 )
                 constant, inside = weights.get(symbol, frozenset()), parts.get(symbol, ())
-                codes[symbol], packings[symbol] = _written(function, constant, inside, here)
+                codes[symbol], packings[symbol] = _written(function, constant, inside, here, known)
             for symbol, code in zip(codes, with_common_code(list(codes.values())), strict=True):
                 functions[symbol] = code
                 if on_kernel is not None:
@@ -99,12 +102,22 @@ def schedule_kernels(
     return _with_kernels(module, functions, packings)
 
 
-def _written(function: tirx.PrimFunc, weights: Collection[int], parts: Collection[int], isa: Isa) -> Done:
+def _written(
+    function: tirx.PrimFunc, weights: Collection[int], parts: Collection[int], isa: Isa, known: dict[str, Done]
+) -> Done:
     """A kernel, and the packings of its weights; `parts` are arguments at any address."""
+    name = source(function, sorted(weights), sorted(parts), isa)
+    sizes = {var.name for dim in dims_of(function) for var in tirx.analysis.undefined_vars(dim)}
+    key = f"{name}{sorted(sizes)}"  # with their typical values, which a source leaves out
+    if key in known:
+        return known[key]
     scheduled, wanted = kernel_code(function, weights, isa)
     made = without_scopes(at_any_address(scheduled, parts))
     others = [p.key for p in wanted if isinstance(p, LimitedPanels)]  # they depend on the weights
-    return made.with_attr(SOURCE, source(function, sorted(weights), sorted(parts), isa, *others)), wanted
+    if others:
+        return made.with_attr(SOURCE, f"{name}{others}"), wanted
+    known[key] = made.with_attr(SOURCE, name), wanted
+    return known[key]
 
 
 def _weights_of(module: KernelModule, symbol: str, number: int) -> list[np.ndarray]:

@@ -41,8 +41,8 @@ def destination_passing(
     most: Mapping[str, int] | None = None,
     *,
     returns: bool | None = None,
-    weights_before: Sequence[relax.Type] = (),
-    weights_after: Sequence[relax.Type] = (),
+    weights_before: int = 0,
+    weights_after: int = 0,
 ) -> tvm.IRModule:
     """The module with an entry that calls kernels on inputs, outputs, one tuple of parameters, and planned workspace.
 
@@ -50,7 +50,8 @@ def destination_passing(
     tuple of the outputs, which it allocates. `most` are the largest sizes of variables, by name, for which memory is
     then planned. Kernel calls are in the order of `module.kernels`; the last arguments of each are the tensors that it
     writes. `returns` says whether it allocates the outputs, whatever their shapes. `weights_before` and `weights_after`
-    are the types of parameters in the tuple that come before and after those of the module.
+    are how many parameters of others come in the tuple before and after those of the module. They have no types, so
+    that TVM does not check them in each call.
     """
     main = module.mod["main"]
     inputs = [p for p in main.params if p.name not in module.arrays]
@@ -65,7 +66,9 @@ def destination_passing(
     for index, output in enumerate(() if allocates else returned):
         var = target[_written(output, values)] = relax.Var(f"output_{index}", output.ty)
         output_params.append(var)
-    tuple_param = relax.Var("params", relax.TupleType([*weights_before, *(w.ty for w in weights), *weights_after]))
+    others = [[relax.AnyType()] * count for count in (weights_before, weights_after)]
+    types = [*others[0], *(w.ty for w in weights), *others[1]]
+    tuple_param = relax.Var("params", relax.TupleType(types))
     block: list[relax.VarBinding] = []
     replace: dict[relax.Var, relax.Expr] = {}
 
@@ -74,7 +77,7 @@ def destination_passing(
         block.append(relax.VarBinding(var, value))
         return var
 
-    for index, weight in enumerate(weights, len(weights_before)):
+    for index, weight in enumerate(weights, weights_before):
         replace[weight] = emit(weight.name, relax.TupleGetItem(tuple_param, index), weight.ty)
     fields: dict[relax.Var, list[relax.Var]] = {}
     named = {b.var.name: b.var for b in bindings}

@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 import tvm
 from onnx import helper
+from tvm import relax
 
 from heterocc.artifacts.errors import LoweringError
 from heterocc.compiler.lower.converters.resize.resize_operators import axis_table
-from heterocc.compiler.lower.pipeline import KernelModule, kernel_module
+from heterocc.compiler.lower.pipeline import KernelModule, destination_passing, kernel_module
 from tests.compiler.lower.lowered import job, model, run_cpu
 
 X = np.arange(24, dtype=np.float32).reshape(2, 3, 4) - 11
@@ -173,3 +174,12 @@ def test_gather_counts_negative_indices_from_the_end_and_never_reads_outside() -
     np.testing.assert_array_equal(run_cpu(made, {"x": x})["y"], [1, 10, 10, 1])
     with pytest.raises(LoweringError, match="out of range for a dimension of 10"):
         kernels(model([node("Gather", ["x", "i"], ["y"])], {"x": x}, ["y"], {"i": where}))
+
+
+def test_the_parts_of_a_program_check_their_own_weights_alone() -> None:
+    # TVM checks each field of the tuple that has a type, in each call.
+    weight = np.arange(12, dtype=np.float32).reshape(4, 3)
+    made = kernels(model([node("MatMul", ["x", "w"], ["y"])], {"x": X}, ["y"], {"w": weight}))
+    entry = destination_passing(made, weights_before=2, weights_after=1)
+    fields = entry["main"].params[-1].ty.fields
+    assert [isinstance(field, relax.TensorType) for field in fields] == [False, False, True, False]

@@ -7,6 +7,7 @@ of its argument, they are written and compiled once, or differ only in numbers t
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import tvm_ffi
@@ -15,7 +16,7 @@ from tvm import tirx
 from heterocc.compiler.lower.cpu.assumptions import Assumptions, is_bounded
 from heterocc.compiler.lower.cpu.sizes import dims_of
 from heterocc.compiler.lower.kernels.expressions import parts_of
-from heterocc.compiler.lower.variables import size_variable, typical_of, with_typical
+from heterocc.compiler.lower.variables import may_be_empty, size_variable, typical_of, with_typical
 from heterocc.compiler.lower.written import REQUEST, WRITTEN
 
 
@@ -61,6 +62,16 @@ def with_own_sizes(function: tirx.PrimFunc) -> tirx.PrimFunc:
     return function if any(var.same_as(name) for var in left for name, _ in first) else made
 
 
+def with_numbered_sizes(function: tirx.PrimFunc) -> tirx.PrimFunc:
+    """The kernel with its sizes called by the order of its arguments: kernels that differ in names alone are equal."""
+    found: dict[tirx.Var, tirx.Var] = {}
+    for dim in dims_of(function):
+        for var in tirx.analysis.undefined_vars(dim):
+            empty, typical = may_be_empty(var), typical_of(var)
+            found.setdefault(var, size_variable(str(len(found)), var.ty, empty=empty, typical=typical))
+    return _renamed(function, found)
+
+
 def with_typical_batch(function: tirx.PrimFunc) -> tirx.PrimFunc:
     """The kernel with 1 as the typical value of a batch: a size that is the first dimension wherever it occurs.
 
@@ -71,10 +82,14 @@ def with_typical_batch(function: tirx.PrimFunc) -> tirx.PrimFunc:
     firsts = [shape[0] for shape in shapes if len(shape) > 2 and isinstance(shape[0], tirx.Var)]
     inner = [var for shape in shapes for dim in shape[1:] for var in tirx.analysis.undefined_vars(dim)]
     batches = [var for var in firsts if typical_of(var) is None and not any(var.same_as(other) for other in inner)]
-    if not batches:
+    return _renamed(function, {var: with_typical(var, 1) for var in batches})
+
+
+def _renamed(function: tirx.PrimFunc, variables: Mapping[tirx.Var, tirx.Var]) -> tirx.PrimFunc:
+    """The kernel with other variables in place of these."""
+    if not variables:
         return function
-    typical = {var: with_typical(var, 1) for var in batches}
-    made = tvm_ffi.structural_map(function, [(tirx.Var, lambda var: typical.get(var, var))], order="post")
+    made = tvm_ffi.structural_map(function, [(tirx.Var, lambda var: variables.get(var, var))], order="post")
     return tirx.PrimFunc(list(made.params), made.body, attrs=made.attrs)  # its type has the variables, too
 
 

@@ -69,14 +69,14 @@ def build_program(
     codes_of = _all_codes(program)
     modules = [kernels(_job(job, program, code, index)) for index, code in enumerate(codes_of)]
     done = [_distinct(scheduled(module), taken) for module in modules]
-    types = [[p.ty for p in part.mod["main"].params if p.name in part.arrays] for part in done]
+    counts = [len(part.arrays) for part in done]
     parts: list[Part] = []
     for index, (code, module, part) in enumerate(zip(codes_of, modules, done, strict=True)):
         entry = destination_passing(
             part,
             returns=code is not program.last,
-            weights_before=[ty for before in types[:index] for ty in before],
-            weights_after=[ty for after in types[index + 1 :] for ty in after],
+            weights_before=sum(counts[:index]),
+            weights_after=sum(counts[index + 1 :]),
         )
         name = f"part_{index}"
         functions = {gvar: f for gvar, f in entry.functions_items() if gvar.name_hint != "main"}

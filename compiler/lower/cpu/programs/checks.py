@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from itertools import zip_longest
 
 import numpy as np
@@ -31,7 +31,7 @@ from heterocc.compiler.lower.cpu.programs.program_builder import Builder, copy_o
 from heterocc.compiler.lower.cpu.programs.steps import Step
 from heterocc.compiler.operators.table import of_node
 from heterocc.compiler.symbolic.given import Given
-from heterocc.compiler.symbolic.requirement import Requirement
+from heterocc.compiler.symbolic.requirement import Relation, Requirement
 from heterocc.compiler.symbolic.sizes import Size
 from heterocc.passes.graph import Value
 
@@ -73,18 +73,28 @@ def run_requirements(
     opset: int,
     *,
     inside: bool = False,
+    filled: Collection[str] = (),
 ) -> list[Requirement]:
     """The requirements of a node that code has to check: of sizes that only the run knows.
 
     For a node `inside` a branch or body they include those of sizes that are known before the run, which may leave the
-    node out.
+    node out. The sizes `filled` are 1 or more, although only the run knows them.
     """
     known, own = frozenset(symbols.names), {name for name, owner in symbols.fresh.items() if owner == node.name}
-    requirements = open_requirements(node, values, symbols, opset, model.may_be_empty | symbols.fresh.keys())
+    empty = (model.may_be_empty | symbols.fresh.keys()).difference(filled)
+    requirements = open_requirements(node, values, symbols, opset, empty)
     covered = {"broadcast"} if is_open(node, values, symbols) else set()
     covered |= {"equal"} if needed_shapes(node, values, symbols, opset) else set()  # by checks of their own
     names = [(r, r.left.names | r.right.names) for r in requirements if r.relation not in covered]
     return [r for r, used in names if used.isdisjoint(own) and (inside or not used <= known)]
+
+
+def _filled(left: Size, relation: Relation, right: Size) -> Collection[str]:
+    """The sizes that are 1 or more by a relation: the factors of a product that is."""
+    least = right.number if relation == "at_least" else None
+    if least is None or least < 1 or len(left.terms) != 1:
+        return ()
+    return [atom for atom in left.terms[0][0] if isinstance(atom, str)]
 
 
 def _shown(size: Size) -> str:
@@ -107,7 +117,10 @@ class Checks:
     def _require_relations(self, node: onnx.NodeProto, steps: list[Step]) -> None:
         """End runs in which sizes do not fit that only the run knows, or that only some runs need."""
         inside = self.b.owner != node.name
-        requirements = run_requirements(node, self.b.model, self.b.values, self.b.symbols, self.b.opset, inside=inside)
+        filled = {name for r in self.b.required for name in _filled(*r)}
+        args = node, self.b.model, self.b.values, self.b.symbols, self.b.opset
+        every = run_requirements(*args, inside=inside, filled=filled)
+        requirements = [r for r in every if (r.left, r.relation, r.right) not in self.b.required]
         inputs = [self.b.held(name) for name in dict.fromkeys(node.input) if name in self.b.values]
         inputs = [name for name in inputs if not self.b.values[name].is_opaque]
         if not requirements or not inputs:
@@ -123,6 +136,7 @@ class Checks:
             NAMED: [node.op_type, *texts],
         }
         self.b.require(RELATED, inputs, f"{node.name}.related", steps, lists)
+        self.b.required |= {(r.left, r.relation, r.right) for r in requirements}
 
     def _of_needed_shapes(self, node: onnx.NodeProto, steps: list[Step]) -> onnx.NodeProto:
         """The node on copies of inputs with the shapes that it needs, where only the run knows theirs."""

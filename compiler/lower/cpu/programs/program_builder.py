@@ -17,6 +17,8 @@ from heterocc.compiler.lower.backend import PartitionJob
 from heterocc.compiler.lower.converters import REQUIRED
 from heterocc.compiler.lower.cpu.programs.steps import Code, Measure, Require, Step
 from heterocc.compiler.symbolic.contents import as_contents
+from heterocc.compiler.symbolic.requirement import Relation
+from heterocc.compiler.symbolic.sizes import Size
 from heterocc.passes.graph import Value
 
 Dims = tuple[int | str | None, ...]
@@ -46,6 +48,8 @@ class Builder:
         self.owners: dict[str, str] = {}
         self.owner = ""
         self.code = Code()
+        self.required: frozenset[tuple[Size, Relation, Size]] = frozenset()
+        """The relations of sizes that all runs have which come to the next step, because a step before requires it."""
         self.measures = {
             name: Measure(f"sizes_{index}", names) for index, names in enumerate(job.sizes) for name in names
         }
@@ -111,6 +115,7 @@ class Builder:
         self.close(steps)
         measure = Measure(sizes, names)
         self.measures.update(dict.fromkeys(names, measure))
+        self.required = frozenset(r for r in self.required if (r[0].names | r[2].names).isdisjoint(names))
         steps.append(measure)
 
     def require(

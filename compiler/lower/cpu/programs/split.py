@@ -110,7 +110,7 @@ class _Splitter(Builder):
 
     def sequence(self, nodes: Iterable[onnx.NodeProto], steps: list[Step]) -> None:
         """Add the steps of nodes, and leave the straight code at their end open."""
-        outer = self.owner
+        outer, required = self.owner, self.required
         for node in nodes:
             self.owner = outer or node.name
             if is_control(node):
@@ -121,6 +121,8 @@ class _Splitter(Builder):
                 self._require_tensors(node)
                 self.append(self._measured(self.checks.add(node, steps), steps))
         self.owner = outer
+        if outer:  # of a branch or body, which some runs leave out
+            self.required = required
 
     def _measured(self, node: onnx.NodeProto, steps: list[Step]) -> onnx.NodeProto:
         """Add the sizes that a node defines, computed before it runs; returns the node that needs them."""

@@ -11,6 +11,11 @@ from onnx import parser
 
 from heterocc.artifacts.errors import UnsupportedOpError
 from heterocc.compiler.conformance.onnx_backend import HeteroccBackend
+from heterocc.compiler.importer.pipeline import import_model
+from heterocc.compiler.lower.cpu.target import cpu_target
+from heterocc.compiler.lower.pipeline import kernel_module
+from heterocc.compiler.lower.stages import whole_job
+from tests.compiler.lower.lowered import CPU
 
 pytestmark = pytest.mark.xdist_group("random-numbers")  # one bundle for all
 
@@ -90,6 +95,16 @@ def test_each_node_draws_other_numbers_in_each_run_unless_it_has_a_seed(runs: Ru
         assert not np.array_equal(first[name], second[name]), name
     for one, other in (("normal", "other"), ("other", "again")):
         assert abs(np.corrcoef(first[one].ravel(), first[other].ravel())[0, 1]) < 0.025, other
+
+
+def test_the_functions_of_a_distribution_are_apart_from_the_generator() -> None:
+    # LLVM took 1.5 s for a logarithm and a cosine of the words' own expressions.
+    text = '<ir_version: 8, opset_import: ["":18]> g (float[40,30] x) => (float[40,30] y) { y = RandomNormalLike(x) }'
+    job = whole_job(import_model(parser.parse_model(text)), CPU)
+    module = kernel_module(job, cpu_target(CPU))
+    texts = [f.script() for gvar, f in module.mod.functions_items() if gvar.name_hint != "main"]
+    drawing = [text for text in texts if str(0xD256D193) in text]
+    assert drawing and not any("log" in text or "cos" in text for text in drawing)
 
 
 def test_a_gpu_leaves_random_numbers_to_the_cpu() -> None:

@@ -12,8 +12,9 @@ from tvm import sym, te, tirx
 
 from heterocc.compiler.lower.codegen.kernel_objects import KernelObjects
 from heterocc.compiler.lower.cpu.assumptions import Assumptions
-from heterocc.compiler.lower.cpu.dynamic.own_sizes import with_own_sizes, with_typical_batch
+from heterocc.compiler.lower.cpu.dynamic.own_sizes import with_numbered_sizes, with_own_sizes, with_typical_batch
 from heterocc.compiler.lower.cpu.sizes import dims_of
+from heterocc.compiler.lower.cpu.sources import source
 from heterocc.compiler.lower.variables import size_variable
 from tests.compiler.lower.cpu.test_symbolic import compiled
 from tests.reference import reference_session
@@ -162,3 +163,11 @@ def test_layers_at_three_scales_of_an_image_share_code(
     for size in ((64, 96), (40, 24), (8, 8)):
         feed = {"x": RNG.standard_normal((1, 16, *size), np.float32)}
         np.testing.assert_allclose(run(feed)[0], reference.run(None, feed)[0], rtol=1e-4, atol=1e-5)
+
+
+def test_kernels_that_differ_in_the_names_of_sizes_are_equal() -> None:
+    def source_of(first: str, second: str) -> str:
+        return source(with_numbered_sizes(added(tirx.Var(first, "int64"), tirx.Var(second, "int64") * 2)))
+
+    assert source_of("d0_n", "d1_m") == source_of("d3_rows", "d2_columns")
+    assert source_of("d0_n", "d1_m") != source_of("e0_n", "d1_m")  # may be empty

@@ -12,7 +12,13 @@ import pytest
 
 from heterocc.artifacts.errors import HeteroccError
 from heterocc.compiler import compile_model, query_model
+from heterocc.compiler.conformance.onnx_backend import HeteroccBackend
+from heterocc.compiler.importer.pipeline import import_model
+from heterocc.compiler.lower.cpu.programs.split import program_of
+from heterocc.compiler.lower.cpu.programs.steps import Require, walk
+from heterocc.compiler.lower.stages import whole_job
 from heterocc.runtime import load
+from tests.compiler.lower.lowered import CPU
 
 Feed = dict[str, Any]
 
@@ -289,3 +295,24 @@ def test_a_slice_of_a_computed_size_is_summed(tmp_path: Path) -> None:
     for start, end in ((0, 1), (1, 5), (2, 2)):
         feed = {"x": np.arange(20, dtype=np.float32).reshape(5, 4), "s": np.array([start]), "e": np.array([end])}
         _same(session, reference, feed)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "wanted"),
+    [
+        ("u = Conv(t, k)  v = Conv(u, k)  y = Conv(v, k)", 1),
+        ("v = If(b) <then_branch = g () => (float[1,8,p] o) { o = Conv(t, k) }, "
+         "else_branch = h () => (float[1,8,q] o) { o = Neg(t) }>  y = Conv(v, k)", 2),
+    ],
+)  # fmt: skip
+def test_a_size_that_depends_on_data_is_required_once_on_each_way(nodes: str, wanted: int) -> None:
+    text = f"agraph (float[1,8,w] x, bool[w] c, bool b) => (float[1,8,m] y) {{ t = Compress<axis=2>(x, c)  {nodes} }}"
+    model = _model(text)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.ones((8, 8, 1), np.float32), "k"))
+    program = program_of(whole_job(import_model(model, keep_dims=True, assume=True), CPU), writes=False)
+    assert sum(isinstance(step, Require) for step in walk(program.steps)) == wanted
+    compiled = HeteroccBackend.prepare(model, "CPU", cpu_variant=False)
+    with compiled:
+        for branch in (True, False):
+            with pytest.raises(HeteroccError, match="dimension 2 of 'X' must be 1 or more"):
+                compiled.run({"x": np.ones((1, 8, 3), np.float32), "c": np.zeros(3, bool), "b": np.array(branch)})
