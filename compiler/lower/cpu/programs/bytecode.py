@@ -150,7 +150,6 @@ class Bytecode:
                 given.append(nothing)
             else:
                 given.append(_Constant(argument.text if isinstance(argument, Text) else argument))
-        given += [_Constant(step.node)] if step.node else []
         self._call(step.function, given, None if step.result is None else self._register(step.result))
 
     def _choose(self, step: Choose) -> None:

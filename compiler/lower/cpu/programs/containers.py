@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import onnx
 
-from heterocc.artifacts.dtypes import container
 from heterocc.compiler.importer.symbols.containers import touches_containers
 from heterocc.compiler.lower.cpu.programs.functions import (
     AT,
-    CHECK,
     GET,
     HAS,
     JOIN,
@@ -20,10 +18,9 @@ from heterocc.compiler.lower.cpu.programs.functions import (
     NOTHING,
     OWN,
     TUPLE,
-    fixed_sizes,
 )
 from heterocc.compiler.lower.cpu.programs.program_builder import Builder
-from heterocc.compiler.lower.cpu.programs.steps import Copy, Invoke, Step
+from heterocc.compiler.lower.cpu.programs.steps import Copy, Invoke, Step, Text
 from heterocc.compiler.operators.table import of_node
 
 _OTHERS = {"tuple": TUPLE, "nothing": NOTHING}
@@ -45,8 +42,7 @@ class Containers:
     def add(self, node: onnx.NodeProto, steps: list[Step]) -> None:
         """Add the steps of a node, and of the check of the tensor that it takes from a sequence."""
         b = self.b
-        for name in (*filter(None, node.input), *node.output):
-            self._require(node, name)
+        b.require_known(node, (*filter(None, node.input), *node.output), containers=True)
         given = [b.held(name) if name else None for name in node.input]
         b.close(steps)
         text = f"{node.op_type} '{node.name}'"
@@ -61,28 +57,8 @@ class Containers:
             steps.append(Copy([(node.output[0], arguments[0] or "")]))
             return
         function = _OTHERS.get(name, OWN + name)
-        labelled = function not in (TUPLE, NOTHING, LENGTH, HAS)
-        steps.append(Invoke(function, arguments, node.output[0], text if labelled else ""))
+        label = () if function in (TUPLE, NOTHING, LENGTH, HAS) else (Text(text),)
+        steps.append(Invoke(function, (*arguments, *label), node.output[0]))
         # Of a tensor from a sequence only the run knows that it is as expected.
         if function in (AT, GET, JOIN) and node.output[0] not in b.symbols.elements:
-            self._check(node.output[0], text, steps)
-
-    def _require(self, node: onnx.NodeProto, name: str) -> None:
-        b = self.b
-        value = b.values.get(name)
-        kind = None if value is None else container(value.dtype)
-        dtype = None if value is None else value.dtype if kind is None else kind.dtype
-        if value is None or (kind is None and value.is_opaque):
-            raise b.refuse(node, f"the type of '{name}' is {'unknown' if value is None else value.dtype}")
-        if dtype not in b.job.device.dtypes:
-            raise b.refuse(node, f"'{name}' is {value.dtype}, which {b.job.device.name} does not compute")
-        if kind is not None:
-            if name not in b.symbols.elements:
-                raise b.refuse(node, f"what '{name}' holds is not known")
-        elif value.shape is None or None in value.shape:
-            raise b.refuse(node, f"the rank or a size of '{name}' is not known")
-
-    def _check(self, name: str, text: str, steps: list[Step]) -> None:
-        """Check a tensor that the program did not compute: code relies on its rank and its fixed sizes."""
-        expected = fixed_sizes(self.b.values[name].shape or ())
-        steps.append(Invoke(CHECK, (name, expected), None, text))
+            b.check(node.output[0], text, steps)

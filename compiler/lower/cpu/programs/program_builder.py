@@ -10,12 +10,14 @@ import numpy as np
 import onnx
 from onnx import helper
 
+from heterocc.artifacts.dtypes import container
 from heterocc.artifacts.errors import LoweringError
 from heterocc.compiler.importer.symbols.repeats import constants_of
 from heterocc.compiler.importer.symbols.symbols import Symbols
 from heterocc.compiler.lower.backend import PartitionJob
 from heterocc.compiler.lower.converters import REQUIRED
-from heterocc.compiler.lower.cpu.programs.steps import Code, Measure, Require, Step
+from heterocc.compiler.lower.cpu.programs.functions import CHECK, fixed_sizes
+from heterocc.compiler.lower.cpu.programs.steps import Code, Invoke, Measure, Require, Step, Text
 from heterocc.compiler.symbolic.contents import as_contents
 from heterocc.compiler.symbolic.requirement import Relation
 from heterocc.compiler.symbolic.sizes import Size
@@ -131,6 +133,25 @@ class Builder:
         checked = self.add(op_type, inputs, f"{name}.checked", value=_CHECK, domain=domain, chosen=chosen)
         self.close(steps)
         steps.append(Require(checked))
+
+    def require_known(self, node: onnx.NodeProto, names: Iterable[str], *, containers: bool = False) -> None:
+        """Refuse a node unless values are tensors that the device computes, or with `containers` hold such tensors."""
+        for name in names:
+            value = self.values.get(name)
+            kind = container(value.dtype) if containers and value is not None else None
+            if value is None or (kind is None and value.is_opaque):
+                is_ = "unknown" if value is None else f"{value.dtype}, not a numeric tensor"
+                raise self.refuse(node, f"the type of '{name}' is {is_}")
+            if (value.dtype if kind is None else kind.dtype) not in self.job.device.dtypes:
+                raise self.refuse(node, f"'{name}' is {value.dtype}, which {self.job.device.name} does not compute")
+            if kind is not None and name not in self.symbols.elements:
+                raise self.refuse(node, f"what '{name}' holds is not known")
+            if kind is None and (value.shape is None or None in value.shape):
+                raise self.refuse(node, f"the rank or a size of '{name}' is not known")
+
+    def check(self, name: str, text: str, steps: list[Step]) -> None:
+        """Check a tensor that the program did not compute: code relies on its rank and its fixed sizes."""
+        steps.append(Invoke(CHECK, (name, fixed_sizes(self.values[name].shape or ()), Text(text)), None))
 
     def enter(self, body: onnx.GraphProto) -> None:
         """Add the constants of a branch or body."""

@@ -11,7 +11,7 @@ from heterocc.artifacts.dtypes import Container
 from heterocc.compiler.importer.symbols.repeats import Repeat, Rows, repeat_of
 from heterocc.compiler.lower.converters import RESULTS
 from heterocc.compiler.lower.converters.elementwise.narrow import carried_name
-from heterocc.compiler.lower.cpu.programs.functions import CHECK, INSERT, STACK, TUPLE, fixed_sizes
+from heterocc.compiler.lower.cpu.programs.functions import INSERT, STACK, TUPLE
 from heterocc.compiler.lower.cpu.programs.program_builder import Builder, Dims
 from heterocc.compiler.lower.cpu.programs.steps import Again, Copy, Invoke, Step, Store, Text
 from heterocc.compiler.operators.table import of_node
@@ -140,7 +140,7 @@ class Loops:
         b.close(body)
         for rows, row in kept:
             before, after = f"{rows.outer}.list", f"{rows.outer}.more"
-            body.append(Invoke(INSERT, (before, row, front if rows.reverse else None), after, name))
+            body.append(Invoke(INSERT, (before, row, front if rows.reverse else None, Text(name)), after))
             moves.append((before, after))
         for rows, whole in (*stored, *joined):
             results.append((f"{rows.outer}.all", whole))
@@ -183,9 +183,9 @@ class Loops:
         shape = value.shape or ()
         axis, text = rows.axis % len(shape), f"{node.op_type} '{node.name}'"
         empty = tuple(d if isinstance(d, int) and place != axis else 0 for place, d in enumerate(shape))
-        given = (f"{rows.outer}.list", axis, empty, Text(carried_name(value.dtype)))
-        steps.append(Invoke(STACK, given, rows.outer, text))
-        steps.append(Invoke(CHECK, (rows.outer, fixed_sizes(shape)), None, text))
+        given = (f"{rows.outer}.list", axis, empty, Text(carried_name(value.dtype)), Text(text))
+        steps.append(Invoke(STACK, given, rows.outer))
+        self.b.check(rows.outer, text, steps)
 
     def _index(self, repeat: Repeat, count: str, name: str) -> None:
         """The body's own number of the trip: the counter, or a vector of one element."""

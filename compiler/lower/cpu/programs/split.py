@@ -118,7 +118,7 @@ class _Splitter(Builder):
             elif self.containers.handles(node):
                 self.containers.add(node, steps)
             else:
-                self._require_tensors(node)
+                self.require_known(node, (*reads(node), *filter(None, node.output)))
                 self.append(self._measured(self.checks.add(node, steps), steps))
         self.owner = outer
         if outer:  # of a branch or body, which some runs leave out
@@ -165,17 +165,6 @@ class _Splitter(Builder):
         known = copy_of(node, part_domain(RESULTS, node.domain))
         known.input[:] = inputs
         return known
-
-    def _require_tensors(self, node: onnx.NodeProto) -> None:
-        for name in (*reads(node), *filter(None, node.output)):
-            value = self.values.get(name)
-            if value is None or value.is_opaque:
-                kind = "unknown" if value is None else value.dtype
-                raise self.refuse(node, f"the type of '{name}' is {kind}, not a numeric tensor")
-            if value.dtype not in self.job.device.dtypes:
-                raise self.refuse(node, f"'{name}' is {value.dtype}, which {self.job.device.name} does not compute")
-            if value.shape is None or None in value.shape:
-                raise self.refuse(node, f"the rank or a size of '{name}' is not known")
 
     def _control(self, node: onnx.NodeProto, steps: list[Step]) -> None:
         if self.owner == node.name:  # the values inside are those of all levels

@@ -46,15 +46,11 @@ Argument = str | int | tuple[int, ...] | Text | None
 
 @dataclass(frozen=True, slots=True)
 class Invoke:
-    """Call a function of the runtime; `result` is the value that it returns, None if it is not read.
-
-    With `node` the last argument is this text.
-    """
+    """Call a function of the runtime; `result` is the value that it returns, None if it is not read."""
 
     function: str
     arguments: tuple[Argument, ...]
     result: str | None
-    node: str = ""
 
     @property
     def values(self) -> tuple[str, ...]:

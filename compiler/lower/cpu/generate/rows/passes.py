@@ -1,8 +1,8 @@
 """The passes over a row of a kernel, and the values stored between them.
 
 Reductions that need each other's results are in separate passes, others share one. The last pass stores the outputs.
-Values that several passes read are stored by the first of them if computing costs more than loading, otherwise computed
-again.
+Values that several passes read are stored by the first of them if computing takes longer than loading, otherwise
+computed again.
 """
 
 from __future__ import annotations
@@ -10,15 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tvm import tirx
-from tvm.ir import Call, TensorLoad
+from tvm.ir import Call
 
-from heterocc.compiler.lower.cpu.generate.rows.stages import Rows
+from heterocc.compiler.lower.cpu.generate.rows.stages import Rows, RowStage
 from heterocc.compiler.lower.kernels.expressions import dtype_of, loads, outside_loads
-
-CHEAP = 4
-"""The largest cost of an element that passes compute again; loads, additions and similar operations cost 1."""
-
-FUNCTION, DIVISION = 8, 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +72,11 @@ def is_head(rows: Rows, number: int) -> bool:
     return stage.combined is None and not is_row(rows, number) and dtype_of(stage.buffer) != "bool"
 
 
+def is_slow(stage: RowStage) -> bool:
+    """Whether computing a value takes longer than loading it: a function or a division is computed."""
+    return any(isinstance(n, Call | tirx.Div) for n in outside_loads(stage.value))
+
+
 def _reads(rows: Rows, number: int) -> set[int]:
     reads = (rows.number(load.source) for load in loads(rows.stages[number].value))
     return {n for n in reads if n is not None}
@@ -98,25 +98,10 @@ def _stored(rows: Rows, groups: list[tuple[int, ...]]) -> dict[int, int]:
     for number in reversed(range(len(rows.stages))):
         stage = rows.stages[number]
         whole = set(rows.terms) <= stage.loops and dtype_of(stage.buffer) == "float32"
-        worth = rows.argument(stage.buffer) is not None or _cost(rows, number) > CHEAP
+        worth = rows.argument(stage.buffer) is not None or is_slow(stage)
         if len(computed[number]) > 1 and whole and worth:
             first[number] = min(computed[number])
             computed[number] = {first[number]}
         for read in _reads(rows, number):
             computed[read] |= computed[number]
     return first
-
-
-def _cost(rows: Rows, number: int) -> int:
-    cost = 0
-    for node in outside_loads(rows.stages[number].value):
-        if isinstance(node, Call):
-            cost += FUNCTION
-        elif isinstance(node, tirx.Div):
-            cost += DIVISION
-        elif isinstance(node, TensorLoad):
-            read = rows.number(node.source)
-            cost += 1 if read is None else _cost(rows, read) if is_row(rows, read) else 0
-        elif not isinstance(node, tirx.Var | tirx.IntImm | tirx.FloatImm | tirx.Cast):
-            cost += 1
-    return cost

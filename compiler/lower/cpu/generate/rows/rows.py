@@ -28,34 +28,29 @@ from heterocc.compiler.lower.cpu.sizes import is_number, typical
 CHAINS = 4
 """The number of accumulators of a reduction along a row."""
 
-FEWEST = 4
-"""The smallest number of neighbouring rows for vectors across them."""
-
-FEWEST_FOLDED = 2
-"""The same for vectors over several elements of all of them."""
+FEWEST = 2
+"""The smallest number of neighbouring rows for vectors across them, or over several elements of all of them."""
 
 
 def generate_rows(rows: Rows, isa: Isa) -> tuple[tirx.PrimFunc, tuple[Panels, ...]] | None:
     """The kernel written in vectors; None if its accesses are not contiguous along or across rows."""
     beside, axis = beside_axis(rows, isa.lanes), vector_axis(rows)
-    few = vector_axis(rows, FEWEST_FOLDED) if axis is None else axis
     writer: RowWriter
     if beside is not None:
         writer = Along(rows, isa.lanes, beside, rows.extents[rows.terms[0]])
-    elif few is not None and rows.kinds[few.loops[-1]] != "R" and folds(rows, isa.lanes, few):
-        writer = Folded(rows, isa.lanes, few)
     elif axis is None:
         return None
+    elif rows.kinds[axis.loops[-1]] == "R":
+        writer = _Across(rows, isa.lanes, axis)
     else:
-        across = rows.kinds[axis.loops[-1]] == "R"
-        writer = _Across(rows, isa.lanes, axis) if across else Along(rows, isa.lanes, axis)
+        writer = (Folded if folds(rows, isa.lanes, axis) else Along)(rows, isa.lanes, axis)
     return emit.written(rows, {}, writer.write), ()
 
 
-def vector_axis(rows: Rows, fewest_rows: int = FEWEST) -> Axis | None:
-    """The axis of vectors: along rows or, if `fewest_rows` neighbouring rows are contiguous, across them; else None."""
+def vector_axis(rows: Rows) -> Axis | None:
+    """The axis of vectors: along rows or, if several neighbouring rows are contiguous, across them; else None."""
     forms = rows.accesses
-    for loops, fewest in ((rows.terms, 1), (rows.places, fewest_rows)):
+    for loops, fewest in ((rows.terms, 1), (rows.places, FEWEST)):
         axis = rows.last_run(loops, forms)
         steps = {axis.step(f) for f in forms}
         if loops and steps <= {0, 1} and 1 in steps and typical(axis.length) >= fewest:

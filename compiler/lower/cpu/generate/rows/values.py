@@ -17,7 +17,7 @@ from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.epilogue import Read, register_of
 from heterocc.compiler.lower.cpu.generate.places import Axis, Place, at, index, offset
 from heterocc.compiler.lower.cpu.generate.read import Combination, unless_empty
-from heterocc.compiler.lower.cpu.generate.rows.passes import Pass, is_row, plan_passes
+from heterocc.compiler.lower.cpu.generate.rows.passes import Pass, is_row, is_slow, plan_passes
 from heterocc.compiler.lower.cpu.generate.rows.stages import Rows
 from heterocc.compiler.lower.cpu.sizes import filled, is_number, smaller, typical, with_guards
 from heterocc.compiler.lower.kernels.expressions import dtype_of, loads, outside_loads
@@ -71,11 +71,8 @@ class RowWriter:
             for n in range(len(rows.stages))
             if is_row(rows, n)
             and dtype_of(rows.stages[n].buffer) == "float32"
-            and (n in self.plan.stored or (reads.count(n) > 1 and self._calls(n)))
+            and (n in self.plan.stored or (reads.count(n) > 1 and is_slow(rows.stages[n])))
         ]
-
-    def _calls(self, number: int) -> bool:
-        return any(isinstance(n, Call | tirx.Div) for n in outside_loads(self.rows.stages[number].value))
 
     def share_rows(self, count: int, size: int, body: Callable[[tirx.Expr], None]) -> None:
         """Write `body(row)` for `count` rows, divided among threads.
