@@ -105,6 +105,11 @@ def test_products_that_weight_channels_of_any_size_are_kernels_with_one_form_bef
     assert all(_has_one_form(module, place) for place in range(3))
 
 
+def test_means_of_maps_of_any_size_have_one_form() -> None:
+    nodes = [PIXELS[0], _N("ReduceMean", ["c"], ["y"], axes=[2, 3])]
+    assert _has_one_form(_kernels(nodes, IMAGE, {"w": WEIGHTS["w"]}), 1)
+
+
 @pytest.mark.parametrize(("height", "width", "chunks"), [(1, 1, 1), (16, 16, 1), (80, 20, 1), (640, 640, 64)])
 def test_chunks_of_an_image_of_any_size_have_more_rows_if_it_is_narrow(height: int, width: int, chunks: int) -> None:
     nodes = [_N("Conv", ["x", "w"], ["y"], strides=[2, 2], pads=[1] * 4)]

@@ -59,15 +59,31 @@ def vector_axis(rows: Rows) -> Axis | None:
 
 
 class _Across(RowWriter):
-    """A generator with vectors along a row: one row at a time."""
+    """A generator with vectors along a row: one row at a time; number by number if a row of any size has fewer."""
+
+    any_length = True
 
     def write(self, arguments: Arguments) -> None:
         """Write the kernel's body."""
         length = self.axis.length
         for number in self.terms:
             length *= self.rows.extents[number]
-        start = [index(0)]
-        self.share_rows(self.outer.length, length, lambda n: self.write_passes(arguments, self.outer_place(n), start))
+        start, lanes = [index(0)], self.lanes
+
+        def write_row(row: tirx.Expr) -> None:
+            outer = self.outer_place(row)
+
+            def with_lanes(count: int) -> None:
+                self.lanes = count
+                self.write_passes(arguments, outer, start)
+
+            if is_number(self.axis.length):
+                with_lanes(lanes)
+            else:
+                fits = emit.bound(index(self.axis.length)) >= index(lanes)
+                emit.either(fits, lambda: with_lanes(lanes), lambda: with_lanes(1))
+
+        self.share_rows(self.outer.length, length, write_row)
 
     def write_pass(self, arguments: Arguments, step: Pass, outer: Place, starts: Sequence[tirx.Expr]) -> None:
         """Write a pass over the row."""
@@ -103,7 +119,7 @@ class _Across(RowWriter):
                     vector((index(whole - whole % chains) + rest) * index(self.lanes), 0)
             for rest in range(whole % chains if is_number(whole) else 0):
                 vector(index((whole - whole % chains + rest) * self.lanes), rest)
-            if not is_number(tail) or tail:
+            if self.lanes > 1 and (not is_number(tail) or tail):
                 vector(index(self.axis.length - self.lanes), 0, repeated=self.lanes - tail)
 
         self.over_terms(terms)

@@ -51,10 +51,13 @@ class Spot:
 class RowWriter:
     """The base class of both generators. `held` are values of rows: a register per vector of neighbouring rows."""
 
+    any_length = False
+    """Whether the axis may be shorter than a vector, if its length is known only at run time."""
+
     def __init__(self, rows: Rows, lanes: int, axis: Axis) -> None:
         self.rows, self.axis = rows, axis
         self.plan = plan_passes(rows)
-        self.lanes = filled(lanes, axis.length)
+        self.lanes = lanes if self.any_length and not is_number(axis.length) else filled(lanes, axis.length)
         calls = sum(isinstance(n, Call) for s in rows.stages for n in outside_loads(s.value))
         self.work = math.prod(rows.extents) * (len(self.plan.passes) + FUNCTION * calls)
         inside = set(axis.loops)
