@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -33,10 +33,6 @@ class Panels:
     group: int = 1
     chunk: int = 0
     pairs: bool = False
-
-    def in_pairs(self) -> Panels:
-        """The layout of the same weight in pairs of bfloat16."""
-        return replace(self, group=2, pairs=True)
 
     @property
     def key(self) -> str:

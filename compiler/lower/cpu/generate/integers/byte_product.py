@@ -76,23 +76,19 @@ class ByteWriter(ProductWriter):
         outer = math.prod(typical(a.length) for a in self.product.outer)
         return outer * self.cost / 2 * sum(count * rows * vectors for count, rows, vectors in tiles)
 
-    def write(self, arguments: Arguments) -> None:
-        """Write the kernel's body."""
-        self.data = arguments.flat(self.product.numbers.load.source)
-        super().write(arguments)
-
     def sums(
         self, arguments: Arguments, place: Place, panel: Panel, rows: Run, at_tile: tuple[tirx.Expr, tirx.Expr]
     ) -> Sequence[tirx.Buffer]:
         """Compute the sums of a tile; `at_tile` are its number and its first row."""
         product, panels, run = self.product, self.panels, panel.run
+        flat = arguments.flat(product.numbers.load.source)
         weights = arguments.flat(self.kernel.function.params[panels.argument])
         form, size = product.numbers.form, panels.lanes * panels.group
         pitch = product.rows.step(form) or 0
 
         def numbers(row: tirx.Expr, step: Groups) -> Sequence[tirx.Expr]:
             places = (step.data + row * index(pitch) + group * index(panels.group) for group in step.groups)
-            return [self.kind.number(self.data, where, step.terms) for where in places]
+            return [self.kind.number(flat, where, step.terms) for where in places]
 
         def columns(column: int, step: Groups) -> Sequence[tirx.Expr]:
             places = (step.weight + (group * index(run.size) + index(column)) * index(size) for group in step.groups)

@@ -101,7 +101,8 @@ class LimitedWriter(ByteWriter):
     ) -> None:
         """Add the products of what is left of the vectors of a tile, of which `number` is the first."""
         product, lanes, limited = self.product, self.isa.lanes, self.limited
-        weights = arguments.flat(self.kernel.function.params[self.panels.argument])
+        data, param = product.numbers.load.source, self.kernel.function.params[self.panels.argument]
+        flat, weights = arguments.flat(data), arguments.flat(param)
         pitch = product.rows.step(product.numbers.form) or 0
         start = at(product.numbers.form, [*place, *((axis, index(0)) for axis in product.segments)])
         assert start is not None
@@ -122,5 +123,5 @@ class LimitedWriter(ByteWriter):
                     where = start + row * index(pitch) + offset
                     total = emit.vector(buffer, row * index(lanes), lanes)
                     column_ = emit.vector(weights, weight, lanes * self.panels.group)
-                    added = self.kind.add(total, self.kind.number(self.data, where), column_)
+                    added = self.kind.add(total, self.kind.number(flat, where), column_)
                     emit.put(buffer, added, row * index(lanes), lanes)

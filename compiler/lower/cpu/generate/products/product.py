@@ -143,8 +143,9 @@ class ProductWriter(ProductReads):
         shape = shape_of(side.load.source)
         assert shape is not None
         sizes = (of_outer, terms.length, places.length, lanes, tiles)
-        panels = Panels(side.weight, shape, order, *sizes, segments=of_segments, group=self.kind.together)
-        return panels.in_pairs() if self.kind is PAIRS else panels
+        pairs = self.kind is PAIRS
+        group = 2 if pairs else self.kind.together
+        return Panels(side.weight, shape, order, *sizes, segments=of_segments, group=group, pairs=pairs)
 
     def write(self, arguments: Arguments) -> None:
         """Write the kernel's body."""
