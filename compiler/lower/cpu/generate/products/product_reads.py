@@ -11,7 +11,7 @@ from tvm import tirx
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.any_rows import count_of
 from heterocc.compiler.lower.cpu.generate.emit import Arguments, Step, Walk
-from heterocc.compiler.lower.cpu.generate.fetch import LINE, fetching_shares, lines_after
+from heterocc.compiler.lower.cpu.generate.fetch import fetching_shares, lines_after
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.masked import mask, masked_vector
 from heterocc.compiler.lower.cpu.generate.panels import Panels
@@ -22,13 +22,6 @@ from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.generate.terms import PAIRS, Term
 from heterocc.compiler.lower.cpu.generate.tiles import Run, most_lines
 from heterocc.compiler.lower.cpu.sizes import is_number, typical
-
-COPIED_ROWS = 128
-"""The smallest number of rows for which panels are copied because loads from rows at uneven places are slow; if the
-places are even, multiples of a cache line, of twice as many."""
-
-CROSSING_LANES = 8
-"""Vectors of fewer lanes cross a line of the cache less often: their rows are read in place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,16 +144,14 @@ class ProductReads:
         return walk
 
     def _reads_far(self, panel: Panel) -> bool:
-        """Whether panels are read or copied, one after the other, from rows that a second-level cache may not hold.
+        """Whether panels are read, one after the other, from rows that a second-level cache may not hold.
 
-        On CPUs that compute vectors in halves, copies were not measured with prefetches. A Zen 4 takes 0.88 to 0.95 of
-        the time for maps of 24 and 48 channels at 192x192, and as long for smaller ones. Maps of any size count by
-        their typical one.
+        A Zen 4 takes 0.88 to 0.95 of the time for maps of 24 and 48 channels at 192x192, and as long for smaller ones.
+        Maps of any size count by their typical one.
         """
-        core, copied = self.isa.core, panel.copied is not None
-        if panel.run.short or not is_number(self.terms) or (copied and (core.halves or self.evicts)):
+        if panel.run.short or panel.copied is not None or not is_number(self.terms):
             return False
-        return 4 * self.terms * typical(self.length) >= (core.fetched_map if copied else core.fetched_bytes)
+        return 4 * self.terms * typical(self.length) >= self.isa.core.fetched_bytes
 
     def unroll(self, sums: int) -> int:
         """The number of terms that are unrolled for so many vectors of sums.
@@ -191,39 +182,18 @@ class ProductReads:
         return -(-self.product.terms.length // (2 if self.kind is PAIRS else 1))
 
     @property
-    def distance(self) -> int:
-        """The distance in bytes between the rows of the vectors, one for each term; 0 if there is one only."""
-        return 4 * abs(typical(self.product.terms.step(self.product.vectors.form) or 0))
-
-    @property
     def evicts(self) -> bool:
         """Whether the rows that a panel reads evict each other from a second-level cache.
 
         Rows whose distance is a multiple of a large power of two map to few of its sets.
         """
-        return self.distance > 0 and typical(self.product.terms.length) > most_lines(self.distance, self.isa.core)
+        distance = 4 * abs(typical(self.product.terms.step(self.product.vectors.form) or 0))
+        return distance > 0 and typical(self.product.terms.length) > most_lines(distance, self.isa.core)
 
     def must_copy(self) -> bool:
         """Whether panels of the vectors are copied before use."""
-        side = self.product.vectors
-        if self.product.columns.step(side.form) != 1:
-            return True
-        if is_number(self.length) and self.length < self.isa.lanes:
-            return True
-        return self.evicts or self._slow_in_place()
-
-    def _slow_in_place(self) -> bool:
-        """Whether a copy, shared by many rows, is read so much faster than rows in place that it pays.
-
-        Most vectors of rows at uneven places cross a line of the cache, and each row is in a page of its own: 1x1
-        convolutions of 256 channels at 50x38 take 0.9 of the time with a copy (measured on an Intel CPU). Where vectors
-        are computed in halves, multiply-adds take long enough to hide the loads.
-        """
-        fixed = is_number(self.length) and is_number(self.terms)
-        if not fixed or self.isa.lanes < CROSSING_LANES or self.isa.core.halves:
-            return False
-        least = COPIED_ROWS if self.distance % (4 * LINE) else 2 * COPIED_ROWS
-        return typical(self.product.rows.length) >= least
+        few = is_number(self.length) and self.length < self.isa.lanes
+        return few or self.evicts or self.product.columns.step(self.product.vectors.form) != 1
 
     def copy(self, arguments: Arguments, place: Place, starts: list[tirx.Expr], *, short: bool) -> tirx.Buffer:
         """Copy a panel of the vectors; columns may not fill a `short` one, of one vector."""

@@ -6,14 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tvm
 from hypothesis import given
 from hypothesis import strategies as st
 from onnx import helper
 
-from heterocc.compiler.lower.cpu.generate.products.product import propose_product
-from heterocc.compiler.lower.cpu.generate.products.product_reads import ProductReads
-from tests.compiler.lower.cpu.generate.generated import ARM, AVX512, Generated, assert_near, runnable, target_of
+from tests.compiler.lower.cpu.generate.generated import ARM, Generated, assert_near, runnable, target_of
 from tests.compiler.lower.lowered import assert_same, model, run_cpu, run_ort
 from tests.few_examples import few
 
@@ -140,31 +137,6 @@ def test_rows_that_share_a_cache_set_are_copied() -> None:
     assert kernel.done is not None
     right = np.einsum("ok,nkhw->nohw", *wide(w[:, :, 0, 0], x))
     assert_near(kernel.run(), right, 300)
-
-
-@pytest.mark.parametrize(
-    ("rows", "places", "copied"), [(128, 45, True), (127, 45, False), (256, 48, True), (128, 48, False)]
-)
-@pytest.mark.parametrize("cpu", runnable())
-def test_rows_at_uneven_places_are_copied_for_many_rows(
-    cpu: str, rows: int, places: int, copied: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """48 numbers are three lines of a cache. A CPU that computes vectors in halves reads all in place."""
-    x, w = floats(1, 20, places), floats(rows, 20, 1)
-    right = np.einsum("ok,nkx->nox", *wide(w[:, :, 0], x))
-    copies: list[bool] = []
-    copy = ProductReads.copy
-    monkeypatch.setattr(ProductReads, "copy", lambda *given, **how: copies.append(True) or copy(*given, **how))
-    forms = (propose_product,)
-    kernel = Generated([node("Conv", ["x", "w"], ["y"])], {"x": x}, {"w": w}, target_of(cpu), forms=forms)
-    assert_near(kernel.run(), right, 20)
-    assert bool(copies) == copied
-    if cpu == AVX512:
-        copies.clear()
-        zen4 = tvm.target.Target({**dict(target_of(cpu).export()), "model": "znver4"})
-        kernel = Generated([node("Conv", ["x", "w"], ["y"])], {"x": x}, {"w": w}, zen4, forms=forms)
-        assert_near(kernel.run(), right, 20)
-        assert not copies
 
 
 @pytest.mark.parametrize("function", ["Erf", "Tanh", "HardSwish", "Softplus", "Clip", "LeakyRelu", "Floor"])
