@@ -52,6 +52,11 @@ def peers(incomplete: str) -> list[str]:
     return words if comma else [*words, *files(".onnx")(incomplete)]
 
 
+def words(*values: str) -> Completion:
+    """The values of an option that has no others."""
+    return lambda incomplete: _beginning(incomplete, values)
+
+
 def files(*suffixes: str) -> Completion:
     """Paths of folders, and of files with one of the suffixes, as `.onnx`. A folder that alone matches is opened."""
 

@@ -68,6 +68,7 @@ def _parameter(option: Option) -> inspect.Parameter:
         more["show_default"] = option.shown_default
     if option.choices:
         more["callback"] = _among(option.choices)
+        more["autocompletion"] = completion.words(*option.choices)
     default: Any = False if option.kind is bool else option.default
     if option.is_argument if option.required is None else option.required:
         default = inspect.Parameter.empty

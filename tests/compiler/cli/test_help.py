@@ -80,3 +80,4 @@ def test_a_shell_completes_policies_device_lists_and_files_of_the_right_kind(
     # What bash asks for reaches them.
     assert completed(tmp_path, "compile", "net.onnx", "-d", "GPU,O") == ["GPU,OPENCL", "GPU,ORT"]
     assert completed(tmp_path, "bench", "net.onnx", "--against", "ope") == ["openvino"]
+    assert completed(tmp_path, "bench", "net.onnx", "--hint", "l") == ["latency"]
