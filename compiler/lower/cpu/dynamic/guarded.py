@@ -19,8 +19,8 @@ from heterocc.compiler.lower.kernels.quotients import truncating
 def sized_kernel(function: tirx.PrimFunc, weights: Collection[int], isa: Isa) -> Done:
     """A kernel whose sizes are expressions of variables: the kernel, and the packings of its weights.
 
-    Sizes that do not meet the assumptions of the generated code, such as rows shorter than a vector, run in plain
-    loops. These read weights as they are, and so does the generated code then, or packs them itself.
+    Sizes that do not meet the assumptions of the generated code, such as fewer rows than a vector across them has, run
+    in plain loops. These read weights as they are, and so does the generated code then, or packs them itself.
     """
     for constant in (weights, ()):
         with assuming(dims_of(function)) as assumptions:
