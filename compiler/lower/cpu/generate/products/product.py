@@ -56,22 +56,13 @@ ROWS_A_TASK = 64
 def propose_product(kernel: Kernel, isa: Isa) -> Iterator[Candidate]:
     """The kernel as a matrix product."""
     product = find_product(kernel)
-    if product is None or not can_store(kernel) or _copies_apart(product):
+    if product is None or not can_store(kernel):
         return
 
     def writer(isa: Isa) -> ProductWriter:
         return ProductWriter(kernel, product, isa.of(kernel.dtype).narrowed(product.columns.length))
 
     yield Candidate("product", writer(isa).cycles, writer, "" if kernel.dtype == "float32" else f"of {kernel.dtype}")
-
-
-def _copies_apart(product: Product) -> bool:
-    """Whether columns of any number, or terms, are read one by one from places that are far apart.
-
-    Such are the inputs of a map with strides, of which other forms copy many rows at a time. Frames of a signal, whose
-    terms are in a row, are copied as they are.
-    """
-    return not is_number(product.columns.length) and _has_no_rows(product)
 
 
 def _has_no_rows(product: Product) -> bool:
