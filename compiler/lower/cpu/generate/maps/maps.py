@@ -14,7 +14,6 @@ from functools import partial
 from itertools import pairwise
 
 from tvm import tirx
-from tvm.ir import TensorLoad
 
 from heterocc.compiler.lower.cpu.blocks import read_blocks
 from heterocc.compiler.lower.cpu.generate import emit
@@ -22,11 +21,11 @@ from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.epilogue import Element, kept_stages
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.maps.linear_reads import with_linear_reads
-from heterocc.compiler.lower.cpu.generate.maps.pieces import bare, between, cuts_along
+from heterocc.compiler.lower.cpu.generate.maps.pieces import between, cuts_along
 from heterocc.compiler.lower.cpu.generate.maps.shuffles import FEWEST_LANES, rows_in_turn, shuffled
 from heterocc.compiler.lower.cpu.generate.maps.transposes import find_transposed, write_transposed
 from heterocc.compiler.lower.cpu.generate.panels import Panels
-from heterocc.compiler.lower.cpu.generate.places import Axis, Linear, index, offset
+from heterocc.compiler.lower.cpu.generate.places import Axis, index, offset
 from heterocc.compiler.lower.cpu.generate.read import Nest, Stage, is_constant
 from heterocc.compiler.lower.cpu.generate.spans import in_vectors, share_vectors
 from heterocc.compiler.lower.cpu.sizes import all_equal, assume, assumed, at_least, is_number, smaller, typical
@@ -53,9 +52,6 @@ TASKS = 16
 
 MOST_PIECES = 8
 """The limit on pieces of an axis, because each has separate code."""
-
-SHORT_ROW = 64
-"""The length of rows below which several are joined even if conditions change between them."""
 
 SHORT = 8
 """The length of an axis of bytes below which vectors along it do not pay."""
@@ -198,37 +194,10 @@ def _shape(nest: Nest) -> _Shape | None:
         cuts = (0, *sorted(inside, key=typical), axis.length)
         for place, further in pairwise(cuts[1:-1]):
             assume(at_least(further, place + 1))
-    elif first and typical(axis.length) < SHORT_ROW and plain[numbers[first]] and len(forms) == len(_loads(nest)):
-        pieces = _in_pieces(nest, nest.axis(numbers[: first - 1]), nest.axis(numbers[first - 1 :]), forms)
-        if pieces is not None:
-            return pieces
     if len(cuts) > MOST_PIECES + 1:
         return None
     nests = tuple(between(nest, axis.loops[0], *piece) for piece in pairwise(cuts)) if len(cuts) > 2 else ()
     return _Shape(nest.axis(numbers[:first]), axis, cuts, nests)
-
-
-def _loads(nest: Nest) -> list[TensorLoad]:
-    return [load for stage in nest.after for load in loads(stage.value)]
-
-
-def _in_pieces(nest: Nest, outer: Axis, axis: Axis, forms: Sequence[Linear]) -> _Shape | None:
-    """Short rows joined to pieces between the values of their loop at which conditions change, as in concatenations.
-
-    None if more than comparisons depends on that loop, or if too few threads would find work.
-    """
-    number, row = axis.loops[0], math.prod(axis.extents[1:])
-    if not is_number(axis.length) or any(axis.step(form) is None for form in forms):
-        return None
-    if typical(math.prod(nest.extents)) >= PARALLEL_ELEMENTS and typical(outer.length) < TASKS:
-        return None
-    places = sorted({0, axis.extents[0], *(c for c in cuts_along(nest, number) if 0 < c < axis.extents[0])})
-    if not 2 < len(places) <= MOST_PIECES + 1:
-        return None
-    nests = tuple(between(nest, number, *piece) for piece in pairwise(places))
-    if any(n.loops[number].same_as(part) for n in nests for s in n.after for part in bare(s, n)):
-        return None
-    return _Shape(outer, axis, tuple(place * row for place in places), nests)
 
 
 class _Writer:

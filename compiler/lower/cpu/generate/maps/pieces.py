@@ -12,7 +12,7 @@ from tvm.ir import Call
 from heterocc.compiler.lower.cpu.generate.places import linear
 from heterocc.compiler.lower.cpu.generate.read import Nest, Stage
 from heterocc.compiler.lower.cpu.sizes import assume, assumed, at_least, moves, size_of, typical
-from heterocc.compiler.lower.kernels.expressions import is_conditional, loads, nodes, outside_loads, substituted
+from heterocc.compiler.lower.kernels.expressions import is_conditional, loads, nodes, outside_loads
 
 _HOLDS: dict[type, Callable[[int], bool]] = {
     tirx.LT: lambda value: not assumed(at_least(value, 0)),
@@ -24,11 +24,6 @@ _HOLDS: dict[type, Callable[[int], bool]] = {
 
 _MOST_TURNS = 3
 """The limit on multiples of a divisor at which a loop is divided."""
-
-
-def bare(stage: Stage, nest: Nest) -> list[tirx.Expr]:
-    """What a stage computes, apart from what it reads, in the nest's loops."""
-    return list(outside_loads(substituted(stage.value, list(zip(stage.iters, nest.loops, strict=True)))))
 
 
 def between(nest: Nest, number: int, begin: int, end: int) -> Nest:

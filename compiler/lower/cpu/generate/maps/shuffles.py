@@ -1,16 +1,14 @@
-"""What vectors of a map read that does not lie in memory as they do: they load vectors that do, and shuffle them.
+"""Maps that put several rows together element by element: they load vectors of the rows, and shuffle them.
 
-Numbers that are two to four apart are those of slices with a step and of images with channels last. Several rows are
-put together element by element by transposed convolutions and shuffles of pixels: element x is read at x // n of the
-row that x % n selects, and a vector of each of the n rows makes n vectors of outputs. A transposition to a last
-dimension of n is such a map, and so is one that reads each element of a row n times, as nearest neighbour resizing by a
-whole factor does.
+Transposed convolutions and shuffles of pixels are such maps: element x is read at x // n of the row that x % n selects,
+and a vector of each of the n rows makes n vectors of outputs. So is a transposition to a last dimension of n, and a map
+that reads each element of a row n times, as nearest neighbour resizing by a whole factor does.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import tvm
 from tvm import sym, tirx
@@ -22,7 +20,6 @@ from heterocc.compiler.lower.cpu.generate.epilogue import Read
 from heterocc.compiler.lower.cpu.generate.places import (
     Axis,
     Place,
-    at,
     flat_place,
     index,
     is_dense,
@@ -45,16 +42,15 @@ FEWEST_LANES = 4
 """The shortest vectors for which this pays."""
 
 MOST = 4
-"""The largest distance of numbers, and the most rows that are put together."""
+"""The most rows that are put together."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """A load of numbers that are `apart` in each of several rows, which `starts` begin in memory."""
+    """A load of numbers of several rows, which `starts` begin in memory."""
 
     load: TensorLoad
     starts: Sequence[tirx.Expr]
-    apart: int = 1
 
 
 def rows_in_turn(nest: Nest, outer: Axis, axis: Axis) -> tuple[Axis, int]:
@@ -130,50 +126,24 @@ def _is_number_of_argument(nest: Nest, load: TensorLoad) -> bool:
     return nest.argument(load.source) is not None and dtype_of(load) == "float32"
 
 
-def _spaced(nest: Nest, axis: Axis, place: Place) -> list[_Read]:
-    """What the vector that begins at a place reads of numbers that are apart.
-
-    Stages with a condition have none: they may not read at all places.
-    """
-    reads = []
-    for stage in nest.after:
-        lazy = any(map(is_conditional, nodes(stage.value)))
-        for load in () if lazy else loads(stage.value):
-            form = offset(load.indices, load.source, stage.iters) if _is_number_of_argument(nest, load) else None
-            apart = axis.step(form) if form is not None else None
-            if form is not None and apart is not None and is_number(apart) and 2 <= apart <= MOST:
-                where = at(form, place)
-                assert where is not None
-                reads.append(_Read(load, [where], apart))
-    return reads
-
-
 def shuffled(
     nest: Nest, arguments: Arguments, axis: Axis, fixed: Place, start: tirx.Expr, lanes: int, rows: int
 ) -> list[list[Read]]:
     """What each of the `rows` vectors from `start` of an axis reads that has to be shuffled, in registers."""
-    reads: Sequence[_Read] = ()
-    if rows > 1:
-        known = sym.Analyzer()
-        first, step = known.simplify(tirx.floormod(start, index(rows))), index(0)
-        if isinstance(first, tirx.IntImm):
-            first, step = int(first), known.simplify(tirx.floordiv(start, index(rows)))
-        here = loop_values(fixed, nest.loops)
-        reads = [
-            replace(read, starts=[substituted(place, here) + step for place in read.starts])
-            for read in _in_turn(nest, axis, rows, start if isinstance(first, tirx.Expr) else first, lanes)
-        ]
-    elif lanes >= FEWEST_LANES:
-        reads = _spaced(nest, axis, [*fixed, (axis, start)])
     every: list[list[Read]] = [[] for _ in range(rows)]
-    for read in reads:
-        flat = arguments.flat(read.load.source)
-        vectors = [_put(_every(read.apart, flat, place, lanes), lanes) for place in read.starts]
-        if rows > 1:
-            whole = [emit.vector(register, index(0), lanes) for register in vectors]
-            vectors = [_put(interleaved(whole, lanes, part), lanes) for part in range(rows)]
-        for part, vector in zip(every, vectors, strict=True):
-            part.append((read.load, vector))
+    if rows == 1:
+        return every
+    known = sym.Analyzer()
+    first, step = known.simplify(tirx.floormod(start, index(rows))), index(0)
+    if isinstance(first, tirx.IntImm):
+        first, step = int(first), known.simplify(tirx.floordiv(start, index(rows)))
+    here = loop_values(fixed, nest.loops)
+    for read in _in_turn(nest, axis, rows, start if isinstance(first, tirx.Expr) else first, lanes):
+        flat, places = arguments.flat(read.load.source), [substituted(place, here) + step for place in read.starts]
+        registers = [_put(emit.vector(flat, place, lanes), lanes) for place in places]
+        whole = [emit.vector(register, index(0), lanes) for register in registers]
+        for part, reads_of_part in enumerate(every):
+            reads_of_part.append((read.load, _put(interleaved(whole, lanes, part), lanes)))
     return every
 
 
@@ -181,16 +151,6 @@ def _put(vector: tirx.Expr, lanes: int) -> tirx.Buffer:
     register = emit.registers(1, lanes)
     emit.put(register, vector, index(0), lanes)
     return register
-
-
-def _every(apart: int, flat: tirx.Buffer, start: tirx.Expr, lanes: int) -> tirx.Expr:
-    """Numbers from `start`, each `apart` from the next. The last vector that is read ends with the last of them."""
-    if apart == 1:
-        return emit.vector(flat, start, lanes)
-    begins = [*(n * lanes for n in range(apart - 1)), (apart - 1) * (lanes - 1)]
-    wanted = (lane * apart for lane in range(lanes))
-    numbers = [place if place < begins[-1] else place - begins[-1] + (apart - 1) * lanes for place in wanted]
-    return tirx.Shuffle([emit.vector(flat, start + index(begin), lanes) for begin in begins], numbers)
 
 
 def interleaved(vectors: Sequence[tirx.Expr], lanes: int, part: int) -> tirx.Expr:
