@@ -21,10 +21,6 @@ AHEAD = 1024
 LINE = 16
 """The float32 elements of a cache line."""
 
-MOST_TURNS = 2
-"""The most turns for which one sum fetches the same item."""
-
-
 Weight = Callable[[Any], tuple[tirx.Buffer, tirx.Expr]]
 """Where the weights of a term begin, for all rows of a tile."""
 
@@ -90,37 +86,24 @@ def fetching_shares(
     index_of: Callable[[Any], tirx.Expr] = lambda term: term,
     sum_: tuple[tirx.Expr, int] = (index(0), 1),
     unroll: int = emit.UNROLL,
-    *,
-    paced: bool = True,
 ) -> Step:
     """A step of sums of `terms` terms that calls `fetch` with a share of the numbers up to `items` at every few terms.
 
-    Spread like this, prefetches leave room for what the sums themselves read. `sum_` is this sum of all
-    those that fetch the items together. Every `unroll` terms have a share: nothing is fetched in sums of fewer. The
-    numbers of turns for an item are powers of two, so that sums that differ in length have common code, which they
-    would not if the code divided by their lengths. If not `paced`, each turn has an item until all are fetched, so that
-    sums of any length have common code.
+    Spread like this, prefetches leave room for what the sums themselves read. `sum_` is this sum of all those that
+    fetch the items together. Every `unroll` terms fetch as many items until all are fetched, and then the last one
+    again, so that sums of any length have common code: nothing is fetched in sums of fewer terms.
     """
     number_of_sum, sums = sum_
     groups = terms // unroll
     turns = groups * sums
     each = -(-items // turns) if turns else 0
-    slowest = MOST_TURNS if sums == 1 else turns
-    pace = min(slowest, _power_of_two(max(1, turns // items))) if paced else 1
 
     def ahead(term: Any, number: int) -> None:
         if number == 0:
             turn = number_of_sum * index(groups) + tirx.floordiv(index_of(term), index(unroll))
-            # With more turns than items, several in a row fetch the same one, and those left over the last one.
-            slowly = tirx.min(tirx.floordiv(turn, index(pace)) * index(each), index(items - 1))
-            first = slowly if turns > items or not paced else turn * index(each)
+            first = tirx.min(turn * index(each), index(items - 1))
             for item in range(each):
                 fetch(first + index(item))
         step(term, number)
 
     return ahead
-
-
-def _power_of_two(number: int) -> int:
-    """The largest power of two up to a positive number."""
-    return 1 << (number.bit_length() - 1)

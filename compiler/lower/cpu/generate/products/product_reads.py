@@ -135,10 +135,10 @@ class ProductReads:
             flat = arguments.flat(self.kernel.function.params[packing.argument])
             first = self._packed_base(packing, place) + panel.number * index(self.isa.lanes * packing.steps)
             items, fetch = lines_after(flat, first, panel.run.size * self.isa.lanes * packing.steps)
-        part, paced = emit.Part(tile, typical(tiles)), packing is not None or is_number(self.length)
+        part = emit.Part(tile, typical(tiles))
 
         def walk(terms: int, step: Step) -> None:
-            step = fetching_shares(step, self.terms, items, fetch, sum_=part, unroll=unroll, paced=paced)
+            step = fetching_shares(step, self.terms, items, fetch, sum_=part, unroll=unroll)
             emit.in_turn(terms, step, unroll)
 
         return walk
