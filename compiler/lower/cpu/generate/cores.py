@@ -78,8 +78,8 @@ class Core:
     fetched_map: int = 2 << 20
     fetched_planes: int = 4 << 20
     """Sizes of a tensor from which on what a kernel reads of it in place next, or writes to it, is prefetched, of one
-    that panels or rows are copied from, and of one whose planes are read in windows: a smaller one may be in the
-    second-level cache, or, of planes, in the third; fetching takes 1.05 times as long.
+    that rows are copied from, and of one whose planes are read in windows: a smaller one may be in the second-level
+    cache, or, of planes, in the third; fetching takes 1.05 times as long.
     """
 
     fetched_weights: int = 128 << 10
