@@ -16,6 +16,7 @@ from heterocc.compiler.importer.draft.draft import graphs_of
 from heterocc.compiler.importer.draft.names import names_in
 from heterocc.compiler.importer.onnx_tools.added import Added, replace_nodes
 from heterocc.compiler.operators.applied import requirements_of
+from heterocc.compiler.operators.record import same_shape
 from heterocc.compiler.operators.table import of_node
 from heterocc.compiler.symbolic.given import Given
 from heterocc.compiler.symbolic.postfix import postfix
@@ -72,10 +73,23 @@ def _reads_beyond(node: onnx.NodeProto) -> bool:
     return of_node(node).unchecked == "memory"
 
 
+def _keeps_shape(node: onnx.NodeProto) -> bool:
+    return node.domain not in ("", "ai.onnx") and of_node(node).shapes is same_shape
+
+
 def _ranks(model: onnx.ModelProto) -> dict[str, int]:
-    """The ranks that ONNX infers, by value; those of constants alone if it finds the model invalid."""
+    """The ranks that ONNX infers, by value; those of constants alone if it finds the model invalid.
+
+    ONNX knows nothing of other domains: an operator whose result has the shape of its first input is an Identity to it.
+    """
+    known = model
+    if any(_keeps_shape(node) for graph in graphs_of(model.graph) for node in graph.node):
+        known = onnx.ModelProto()
+        known.CopyFrom(model)
+        for node in (node for graph in graphs_of(known.graph) for node in graph.node if _keeps_shape(node)):
+            node.CopyFrom(onnx.helper.make_node("Identity", node.input[:1], node.output[:1]))
     try:
-        inferred = onnx.shape_inference.infer_shapes(model)
+        inferred = onnx.shape_inference.infer_shapes(known)
     except (onnx.shape_inference.InferenceError, ValueError):
         inferred = model
     found: dict[str, int] = {}

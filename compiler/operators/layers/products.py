@@ -21,6 +21,7 @@ from heterocc.compiler.operators.record import (
     Part,
     Renamed,
     attribute,
+    same_shape,
 )
 from heterocc.compiler.symbolic.alike import alike
 from heterocc.compiler.symbolic.comparisons import broadcast_size
@@ -245,7 +246,7 @@ OPERATORS = (
     ),
     Operator("Einsum", shapes=_einsum_shapes, misjudged=True, needs=einsum, factors=EVERY, flops=_einsum_flops),
     Operator("Det", needs=square, float32_results=RANGE, steep=True),
-    Operator("Inverse", MICROSOFT, needs=square, unchecked="memory", steep=True),
+    Operator("Inverse", MICROSOFT, shapes=same_shape, needs=square, unchecked="memory", steep=True),
     Operator(
         "FusedMatMul",
         MICROSOFT,

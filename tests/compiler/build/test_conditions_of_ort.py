@@ -115,6 +115,22 @@ def test_a_matrix_that_is_inverted_is_square(tmp_path: Path) -> None:
                 session.run({"x": np.ones(shape, np.float32)})
 
 
+def test_an_inverse_of_what_follows_from_an_inverse_is_compiled(tmp_path: Path) -> None:
+    """ONNX infers no rank of the first one's result, without which the second could not be checked, nor any run."""
+    nodes = [
+        node("Inverse", "x", "inverse", domain="com.microsoft"),
+        node("Neg", "inverse", "turned"),
+        node("Inverse", "turned", "y", domain="com.microsoft"),
+    ]
+    two = np.array([[[2, 0], [0, 4]]], np.float32)
+    proto = model(nodes, [value("x", ["batch", 2, 2])], [value("y", ["batch", 2, 2])], opset=17)
+    proto.opset_import.append(onnx.helper.make_opsetid("com.microsoft", 1))
+    report = compile_model(save(tmp_path, proto), tmp_path / "m.hcb", devices="CPU", measure=False)
+    assert not report.warnings
+    with load(tmp_path / "m.hcb") as session:
+        assert np.array_equal(session.run({"x": two})["y"], -two)
+
+
 def test_attention_of_bytes_has_items(tmp_path: Path) -> None:
     constants = {
         "w": np.ones((8, 24), np.uint8), "b": np.ones(24, np.float32), "s": np.array(0.1, np.float32),
