@@ -7,7 +7,7 @@ from tvm import tirx
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.convolution.filtering.filtered import Filter, FilteredPanels
 from heterocc.compiler.lower.cpu.generate.convolution.filtering.model import Blocks, choose_blocks
-from heterocc.compiler.lower.cpu.generate.convolution.filtering.transforms import transform_inputs
+from heterocc.compiler.lower.cpu.generate.convolution.filtering.transforms import transformed
 from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, Window
 from heterocc.compiler.lower.cpu.generate.convolution.padded import CopiedRow, copy_row
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
@@ -114,7 +114,6 @@ class BlockInputs:
             place = (step * row + column % step) * self.apart * part + column // step
             return emit.vector(copied, source + index(place), lanes)
 
-        def put(plane: int, value: tirx.Expr) -> None:
-            emit.put(inputs, value, to + index(plane * self.plane), lanes)
-
-        transform_inputs(self.filter, loaded, lanes, put)
+        for row, values in enumerate(transformed(self.filter.factors, loaded, lanes)):
+            for column, value in enumerate(values):
+                emit.put(inputs, value, to + index((row * self.filter.inputs + column) * self.plane), lanes)

@@ -6,21 +6,27 @@ Lavin and Gray, Fast Algorithms for Convolutional Neural Networks, https://arxiv
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 
 from heterocc.compiler.lower.cpu.generate.panels import Panels
+
+Matrix = tuple[tuple[float, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Filter:
     """F(m×m, 3×3): tiles of m×m outputs are computed from (m + 2)×(m + 2) inputs, with a product for each of these.
 
-    `outputs` is m; `weights` is the transform of three taps to m + 2 factors, whose sums are exact in float64.
+    `outputs` is m. The matrices are the transforms, along a side, of three taps to m + 2 factors, of the inputs to as
+    many, and of their products to outputs.
     """
 
     outputs: int
-    weights: tuple[tuple[float, float, float], ...]
+    weights: Matrix
+    factors: Matrix
+    sums: Matrix
 
     @property
     def inputs(self) -> int:
@@ -33,27 +39,26 @@ class Filter:
         return len(self.weights) ** 2
 
 
-SMALL = Filter(2, ((1.0, 0.0, 0.0), (0.5, 0.5, 0.5), (0.5, -0.5, 0.5), (0.0, 0.0, 1.0)))
+def _filter(*points: float) -> Filter:
+    """The filter whose polynomials are multiplied at zero, at points of both signs, and at infinity."""
+    roots = [0.0, *(sign * point for point in points for sign in (1, -1))]
+    outputs, others = len(roots) - 1, [[q for q in roots if q != p] for p in roots]
+    scales = [prod(p - q for q in rest) for p, rest in zip(roots, others, strict=True)]
+    weights = [(1 / scale, p / scale, p**2 / scale) for p, scale in zip(roots, scales, strict=True)]
+    factors = [(*map(float, np.poly(rest)[::-1]), 0.0) for rest in others]
+    sums = [(*(p**power for p in roots), float(power == outputs - 1)) for power in range(outputs)]
+    last = tuple(map(float, np.poly(roots)[::-1]))
+    return Filter(outputs, (*weights, (0.0, 0.0, 1.0)), (*factors, last), tuple(sums))
+
+
+SMALL = _filter(1.0)
 """16 products in place of 36, with errors like those of a plain sum."""
 
-NEAR, FAR = 0.75, 1.5
-"""The points besides zero and infinity, with both signs, at which `LARGE` multiplies polynomials.
+LARGE = _filter(0.75, 1.5)
+"""36 products in place of 144, with larger errors.
 
-Of points with exact squares these have the smallest errors: 1.8 times those of a plain sum, where 1 and 2 have 4.
+Of points with exact squares these have the smallest: 1.8 times those of a plain sum, where 1 and 2 have 4.
 """
-
-LARGE = Filter(
-    4,
-    (
-        (1.0, 0.0, 0.0),
-        (1.0, NEAR, NEAR**2),
-        (1.0, -NEAR, NEAR**2),
-        (1.0, FAR, FAR**2),
-        (1.0, -FAR, FAR**2),
-        (0.0, 0.0, 1.0),
-    ),
-)
-"""36 products in place of 144, with larger errors."""
 
 
 @dataclass(frozen=True, slots=True)

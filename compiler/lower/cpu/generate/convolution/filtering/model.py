@@ -7,13 +7,10 @@ from dataclasses import dataclass, replace
 from heterocc.compiler.lower.cpu.generate.convolution.filtering.filtered import SMALL, Filter
 from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution
 from heterocc.compiler.lower.cpu.generate.cores import Core
-from heterocc.compiler.lower.cpu.generate.emit import PARALLEL_WORK
+from heterocc.compiler.lower.cpu.generate.emit import PARALLEL_WORK, sharing
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.tiles import Run, choose_tile, runs, vector_runs
 from heterocc.compiler.lower.cpu.sizes import is_number, larger, smaller, typical
-
-THREADS = ((1, 0.45), (2, 0.45), (4, 0.1))
-"""Numbers of threads for which the blocks should be good, and their weights: the number at run time is not known."""
 
 PHASE_CYCLES = 1.5
 """The time of a number that is copied to an image of every so many columns, or back, each on its own."""
@@ -39,8 +36,7 @@ class Blocks:
     block has rows of one remainder, and the tiles of each remainder of the columns, one behind the other.
 
     Threads work on different blocks, or on one of `parts` of the output channels of a block, for which each transforms
-    the block's inputs by itself. `cycles` is the modelled time of all threads, in the mean over numbers of threads,
-    `alone` that of one.
+    the block's inputs by itself. `cycles` is the modelled time.
     """
 
     isa: Isa
@@ -52,15 +48,14 @@ class Blocks:
     vector_runs: tuple[Run, ...]
     parts: int
     cycles: float
-    alone: float
 
     def __str__(self) -> str:
         return f"{self.count}x{self.tall} in {self.parts}"
 
 
 def filtering_cycles(conv: Convolution, isa: Isa, filter_: Filter = SMALL) -> float:
-    """Modelled time of one thread; of a map of any size, that of a typical one."""
-    return choose_blocks(_typical(conv), isa, filter_).alone
+    """Modelled time; of a map of any size, that of a typical one."""
+    return choose_blocks(_typical(conv), isa, filter_).cycles
 
 
 def _typical(conv: Convolution) -> Convolution:
@@ -100,7 +95,7 @@ def _sized_blocks(conv: Convolution, isa: Isa) -> Blocks:
     tile = choose_tile(conv.outputs, max(1, most // isa.lanes), _spared(isa))
     channels, columns = runs(conv.outputs, tile[0]), vector_runs(vectors, tile[1])
     parts = larger(1, smaller(conv.outputs // CHANNELS_A_PART, -(-FEW_TASKS // (conv.batch * count))))
-    return Blocks(isa, count, height, wide, vectors, channels, columns, parts, 0.0, 0.0)
+    return Blocks(isa, count, height, wide, vectors, channels, columns, parts, 0.0)
 
 
 def _blocks(conv: Convolution, isa: Isa, height: int, parts: int, filter_: Filter) -> Blocks:
@@ -123,15 +118,9 @@ def _blocks(conv: Convolution, isa: Isa, height: int, parts: int, filter_: Filte
     tiles = sum(r.count for r in channels)
     inputs = (turns * core.filter_inputs[step] + 2 * apart) * conv.inputs
     outputs = planes * conv.inputs * steps + (turns * core.filter_outputs[step] + apart) * conv.outputs + streamed
-    blocks = conv.batch * count
-
-    def time(threads: int) -> float:
-        share = -(-tiles // parts) / tiles
-        return -(-blocks * parts // threads) * (inputs + share * outputs)
-
-    counts = THREADS if conv.work >= PARALLEL_WORK else ((1, 1.0),)
-    cycles = sum(weight * threads * time(threads) for threads, weight in counts)
-    return Blocks(isa, count, height, wide, vectors, channels, columns, min(parts, tiles), cycles, time(1))
+    tasks, share = conv.batch * count * parts, -(-tiles // parts) / tiles
+    cycles = tasks * (inputs + share * outputs) * sharing(conv.work, tasks)
+    return Blocks(isa, count, height, wide, vectors, channels, columns, min(parts, tiles), cycles)
 
 
 def _streaming(conv: Convolution, tiles: int, channels: tuple[Run, ...], filter_: Filter, core: Core) -> float:

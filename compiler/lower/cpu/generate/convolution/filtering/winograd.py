@@ -15,7 +15,7 @@ and planes that are padding are left out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 
 from tvm import tirx
@@ -24,9 +24,9 @@ from tvm.script.ir_builder import tirx as build
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.candidates import Candidate
 from heterocc.compiler.lower.cpu.generate.convolution.filtering.block_inputs import BlockInputs
-from heterocc.compiler.lower.cpu.generate.convolution.filtering.filtered import LARGE, SMALL, Filter, FilteredPanels
+from heterocc.compiler.lower.cpu.generate.convolution.filtering.filtered import LARGE, SMALL, FilteredPanels
 from heterocc.compiler.lower.cpu.generate.convolution.filtering.model import filtering_cycles, is_fixed
-from heterocc.compiler.lower.cpu.generate.convolution.filtering.transforms import transform_products
+from heterocc.compiler.lower.cpu.generate.convolution.filtering.transforms import transformed
 from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, find_planes
 from heterocc.compiler.lower.cpu.generate.emit import Arguments, Step
 from heterocc.compiler.lower.cpu.generate.epilogue import can_store
@@ -34,7 +34,6 @@ from heterocc.compiler.lower.cpu.generate.fetch import Weight, fetching
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.masked import store_line
 from heterocc.compiler.lower.cpu.generate.places import Place, index
-from heterocc.compiler.lower.cpu.generate.products.few_columns import FEW, few_sums, put_few
 from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.generate.tiles import Run
 from heterocc.compiler.lower.cpu.sizes import Dim, is_number, typical
@@ -47,15 +46,10 @@ def propose_winograd(kernel: Kernel, isa: Isa) -> Iterator[Candidate]:
         return
     if conv.outputs < isa.core.filtered_channels:
         return
-    for filter_ in filters(conv, isa):
+    for filter_ in (SMALL, LARGE) if isa.fast_math and is_fixed(conv) else (SMALL,):
         writer = partial(_Writer, kernel, conv, filter_=filter_)
         cycles = filtering_cycles(conv, isa, filter_)
         yield Candidate("filtering", cycles, writer, f"of {filter_.outputs}x{filter_.outputs}")
-
-
-def filters(conv: Convolution, isa: Isa) -> tuple[Filter, ...]:
-    """Those whose errors the instruction set's user accepts."""
-    return (SMALL, LARGE) if isa.fast_math and is_fixed(conv) else (SMALL,)
 
 
 def can_filter(conv: Convolution) -> bool:
@@ -147,77 +141,30 @@ class _Writer(BlockInputs):
                 far = 4 * self.packing.size > self.isa.core.far_bytes
                 emit.in_turn(count, fetching(step, run.size, weight) if far else step)
 
-            def in_vectors(base: tirx.Expr = base, plane: tirx.Expr = plane, to: tirx.Expr = to) -> None:
-                for vectors in self.blocks.vector_runs:
-                    with emit.loop(vectors.count) as number:
-                        start = (index(vectors.start) + number * index(vectors.size)) * index(lanes)
-                        begin = plane * index(self.plane) + start
+            for vectors in self.blocks.vector_runs:
+                with emit.loop(vectors.count) as number:
+                    start = (index(vectors.start) + number * index(vectors.size)) * index(lanes)
+                    begin = plane * index(self.plane) + start
 
-                        def broadcast(row: tirx.Expr, term: tirx.Expr) -> tirx.Expr:
-                            return weights[base + term * index(run.size) + row]
+                    def broadcast(row: tirx.Expr, term: tirx.Expr, base: tirx.Expr = base) -> tirx.Expr:
+                        return weights[base + term * index(run.size) + row]
 
-                        def loaded(column: int, term: tirx.Expr, begin: tirx.Expr = begin) -> tirx.Expr:
-                            place = begin + term * index(self.tile_pitch) + index(column * lanes)
-                            return emit.vector(inputs, place, lanes)
+                    def loaded(column: int, term: tirx.Expr, begin: tirx.Expr = begin) -> tirx.Expr:
+                        place = begin + term * index(self.tile_pitch) + index(column * lanes)
+                        return emit.vector(inputs, place, lanes)
 
-                        # Of sizes that are known only at run time, the first run may be empty.
-                        first_read = vectors is self.blocks.vector_runs[0] or not is_number(vectors.start)
-                        each = walk if first_read else emit.in_turn
-                        sums = emit.product_tile(run.size, vectors.size, terms, self.isa, broadcast, loaded, each)
-                        with emit.loop(run.size, "unroll") as row:
-                            for column, buffer in enumerate(sums):
-                                place = to + start + row * index(self.tile_pitch) + index(column * lanes)
-                                emit.put(products, emit.vector(buffer, row * index(lanes), lanes), place, lanes)
-
-            def of_few(weight: Weight = weight, plane: tirx.Expr = plane, to: tirx.Expr = to) -> None:
-                def number(tile: tirx.Expr, term: tirx.Expr) -> tirx.Expr:
-                    return inputs[plane * index(self.plane) + term * index(self.tile_pitch) + tile]
-
-                shape, isa = (run.size, FEW), self.isa
-                held = few_sums(shape, terms, isa, number, [weight], walk)
-                put_few((held, index(0)), shape, (products, to, self.tile_pitch), isa.lanes)
-
-            def compute(of_few: Callable[[], None] = of_few, in_vectors: Callable[[], None] = in_vectors) -> None:
-                if not is_number(self.tile_pitch) and self.isa.has_masks and run.size <= lanes:
-                    emit.either(index(self.lines * self.wide) <= index(FEW), of_few, in_vectors)
-                else:
-                    in_vectors()
-
-            unused = self._unused(plane)
-            if unused is None:
-                compute()
-            else:
-                emit.either(unused, partial(self._clear, products, to, run.size), compute)
+                    # Of sizes that are known only at run time, the first run may be empty.
+                    first_read = vectors is self.blocks.vector_runs[0] or not is_number(vectors.start)
+                    each = walk if first_read else emit.in_turn
+                    sums = emit.product_tile(run.size, vectors.size, terms, self.isa, broadcast, loaded, each)
+                    with emit.loop(run.size, "unroll") as row:
+                        for column, buffer in enumerate(sums):
+                            place = to + start + row * index(self.tile_pitch) + index(column * lanes)
+                            emit.put(products, emit.vector(buffer, row * index(lanes), lanes), place, lanes)
             if not is_number(self.tile_pitch):
                 # The last vector of a row of tiles may read beyond the products.
                 end = plane * index(self._product_plane()) + index(run.size * self.tile_pitch)
                 emit.put(products, emit.zeros(self.narrow), end, self.narrow)
-
-    def _unused(self, plane: tirx.Expr) -> tirx.Expr | None:
-        """Whether a plane is zero, or of no output that exists, in a map of one row or column; None if that is unknown.
-
-        A single row of inputs after one of padding: the first transformed row is the difference of two rows of padding,
-        and the last one is of the second row of outputs.
-        """
-        windows = (self.conv.rows, self.conv.columns)
-        if self.filter is not SMALL or is_number(self.tile_pitch) or any(w.before != 1 for w in windows):
-            return None
-        side = self.filter.inputs
-        parts = (tirx.floordiv(plane, index(side)), tirx.floormod(plane, index(side)))
-        single = [
-            tirx.all(
-                index(w.places) == index(1),
-                index(w.size) == index(1),
-                tirx.Or(part == index(0), part == index(side - 1)),
-            )
-            for w, part in zip(windows, parts, strict=True)
-        ]
-        return tirx.Or(*single)
-
-    def _clear(self, products: tirx.Buffer, to: tirx.Expr, rows: int) -> None:
-        """Clear the products of a plane."""
-        with emit.loop(-(-rows * self.tile_pitch // self.narrow)) as number:
-            emit.put(products, emit.zeros(self.narrow), to + number * index(self.narrow), self.narrow)
 
     def _outputs(
         self,
@@ -283,7 +230,6 @@ class _Writer(BlockInputs):
         def loaded(row: int, column: int) -> tirx.Expr:
             return emit.vector(products, source + index((row * side + column) * plane), lanes)
 
-        def put(row: int, number: int, value: tirx.Expr) -> None:
-            emit.put(rows, value, to + index(row * self.width + number * 2 * lanes), 2 * lanes)
-
-        transform_products(self.filter, loaded, lanes, put)
+        order = [number * lanes + lane for lane in range(lanes) for number in range(self.filter.outputs)]
+        for row, values in enumerate(transformed(self.filter.sums, loaded, lanes)):
+            emit.put(rows, tirx.Shuffle(values, order), to + index(row * self.width), len(order))
