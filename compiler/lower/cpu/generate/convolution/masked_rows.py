@@ -16,9 +16,6 @@ from heterocc.compiler.lower.cpu.generate.masked import held_mask, kept_by, mask
 from heterocc.compiler.lower.cpu.generate.places import index
 from heterocc.compiler.lower.cpu.sizes import is_number
 
-MOST_ENDS = 4
-"""The limit on vectors at the ends of a row that are written for their places: few of their loads have masks then."""
-
 Masks = dict[int, tirx.Buffer]
 """The lanes inside the map, by the distance of a vector's inputs from its first output."""
 
@@ -89,20 +86,6 @@ class MaskedRows:
         farthest = columns.reach - columns.before
         more = farthest - farthest % columns.stride + self.lanes * columns.stride
         return start * index(columns.stride) + index(more)
-
-    def middle(self, vectors: int) -> range | None:
-        """The vectors that read only what is in a row, if those at its ends are few; None if they are not known."""
-        columns = self.columns
-        if not (is_number(columns.size) and is_number(columns.places)):
-            return None
-        starts = [min(number * self.lanes, columns.places - self.lanes) for number in range(vectors)]
-        inside = [
-            number
-            for number, start in enumerate(starts)
-            if int(self.begin(index(start))) >= 0 and int(self.end(index(start))) <= columns.size
-        ]
-        middle = range(inside[0], inside[-1] + 1) if inside else range(vectors, vectors)
-        return middle if vectors - len(middle) <= MOST_ENDS else None
 
     def masks(self, start: tirx.Expr) -> Masks:
         """The lanes of what a vector of outputs reads that are in the map, the same in all rows; none where all are."""

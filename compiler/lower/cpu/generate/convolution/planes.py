@@ -95,7 +95,7 @@ class Plane:
 class Tile:
     """`tall` rows of outputs from `top` on, in vectors from the columns `starts` on, with their sums, by vectors.
 
-    If all that it reads of a plane is in the map it is `inside`; if what it reads of a row in the map is, `across`.
+    If all that it reads of a row of the map is in it, it is `inside`.
     """
 
     top: tirx.Expr
@@ -103,7 +103,6 @@ class Tile:
     starts: Sequence[tirx.Expr]
     sums: Sequence[tirx.Buffer]
     inside: bool
-    across: bool
 
 
 Meets = Sequence[tuple[int, tirx.Expr]]
@@ -140,14 +139,6 @@ class PlaneWriter(ABC):
         # AVX2 stores parts of vectors slowly.
         takes_parts = isa.masks or (isa.reads_parts and not is_number(columns.places))
         self.masks = takes_parts and self.lanes > 1 and can_mask(kernel, self.along)
-
-    @property
-    def one_at_ends(self) -> bool:
-        """Whether tiles of many taps that are not inside the map have one vector, as the last one of a row has.
-
-        Rows of any length take half of the time to compile so, and run as fast. AVX2 takes 1.1 times as long.
-        """
-        return self.isa.masks and self.wide > 1 and not is_number(self.across.places)
 
     def _fits(self, lanes: int) -> bool:
         """Whether a row fills a vector, or may be stored as a part of it, or reaches into the next row only."""
@@ -237,58 +228,28 @@ class PlaneWriter(ABC):
 
     def _across(self, write: Callable[..., None], top: tirx.Expr, run: Run) -> None:
         """The tiles of some rows, each as the code for its place."""
-        rows, columns, lanes = self.down, self.across, self.lanes
-        above = top * index(rows.stride) - index(rows.before)
-        last = above + index((run.size - 1) * rows.stride + rows.reach)
-        inside = emit.bound(tirx.Select(tirx.all(above >= index(0), last < index(rows.size)), index(1), index(0)))
-        wide = self.wide if run.size > 1 else WIDE if is_number(rows.places) else 1
+        columns, lanes = self.across, self.lanes
+        wide = 1 if not is_number(columns.places) else self.wide if run.size > 1 else WIDE
         vectors = -(-columns.places // lanes)
 
-        def tiles(first: int, count: int, body: Callable[[list[tirx.Expr]], None]) -> None:
-            for some in vector_runs(count, wide):
-                with emit.loop(some.count) as block:
-                    start = (index(first + some.start) + block * index(some.size)) * index(lanes)
-                    body([emit.bound(self._up_to(start + index(n * lanes))) for n in range(some.size)])
+        def vectors_from(first: tirx.Expr, count: int) -> list[tirx.Expr]:
+            return [emit.bound(self._up_to((first + index(n)) * index(lanes))) for n in range(count)]
 
-        def ends(first: int, last: int) -> None:
-            for number in range(first, last, wide):
-                some = range(number, min(number + wide, last))
-                write([index(min(n * lanes, columns.places - lanes)) for n in some])
-
-        def here(starts: list[tirx.Expr], *fits: tirx.Expr, others: Callable[[], None] | None = None) -> None:
+        def tile(starts: list[tirx.Expr]) -> None:
             begin, end = self.read.begin(starts[0]), self.read.end(starts[-1])
-            whole = tirx.all(*fits, inside > index(0), begin >= index(0), end <= index(columns.size))
-            emit.either(whole, partial(write, starts, inside=True), others or partial(write, starts))
+            if self.read.copied is not None or isinstance(begin, tirx.IntImm):
+                write(starts)
+            else:
+                inside = tirx.all(begin >= index(0), end <= index(columns.size))
+                emit.either(inside, partial(write, starts, inside=True), partial(write, starts))
 
-        def one_by_one(first: tirx.Expr, end: tirx.Expr) -> None:
-            with build.serial(first, end) as number:
-                write([emit.bound(self._up_to(number * index(lanes)))])
-
-        def any_number() -> None:
-            with emit.loop(-(-vectors // wide)) as block:
-                first = emit.bound(block * index(wide))
-                starts = [emit.bound(self._up_to((first + index(n)) * index(lanes))) for n in range(wide)]
-                end = first + index(wide)
-                few = partial(one_by_one, first, tirx.min(end, index(vectors)))
-                here(starts, end <= index(vectors), others=few)
-
-        if self.read.copied is not None:
-            tiles(0, vectors, partial(write, inside=True))
+        if is_number(vectors) and vectors <= 2 * wide:
+            for number in range(0, vectors, wide):
+                tile(vectors_from(index(number), min(wide, vectors - number)))
             return
-        middle = self.read.middle(vectors)
-        if self.one_at_ends:
-            any_number() if wide > 1 else one_by_one(index(0), index(vectors))
-        elif middle is None:
-            tiles(0, vectors, here)
-        elif vectors <= 2 * wide:
-            ends(0, vectors)
-        else:
-            ends(0, middle.start)
-            within = partial(tiles, middle.start, len(middle))
-            if middle:
-                of_all, of_some = partial(write, inside=True), partial(write, across=True)
-                emit.either(inside > index(0), partial(within, of_all), partial(within, of_some))
-            ends(middle.stop, vectors)
+        for some in vector_runs(vectors, wide):
+            with emit.loop(some.count) as block:
+                tile(vectors_from(index(some.start) + block * index(some.size), some.size))
 
     def _up_to(self, start: tirx.Expr) -> tirx.Expr:
         places = self.across.places
@@ -303,15 +264,14 @@ class PlaneWriter(ABC):
         starts: Sequence[tirx.Expr],
         *,
         inside: bool = False,
-        across: bool = False,
     ) -> None:
-        """Write a tile: all that it reads may be `inside` the map, or in each row, `across` it."""
+        """Write a tile: all that it reads of a row may be `inside` the map."""
         lanes, places = self.lanes, self.across.places
         sums = [emit.registers(tall, lanes) for _ in starts]
         for total in sums:
             with emit.loop(tall, "unroll") as row:
                 emit.put(total, self.padding, row * index(lanes), lanes)
-        tile = Tile(top, tall, starts, sums, inside, inside or across)
+        tile = Tile(top, tall, starts, sums, inside)
         if plane.inside is None:
             self._add_rows(tile, plane.begin, index(0))
         else:
@@ -355,8 +315,8 @@ class PlaneWriter(ABC):
     def _add_rows(self, tile: Tile, begin: tirx.Expr, deep: tirx.Expr) -> None:
         """Add all rows of a plane of inputs, which begins at a place, to the sums of a tile."""
         rows, tall, starts = self.down, tile.tall, tile.starts
-        in_map = tile.inside or self.read.copied is not None
-        masks = None if in_map or tile.across else [self.read.masks(start) for start in starts]
+        copied = self.read.copied is not None
+        masks = None if copied or tile.inside else [self.read.masks(start) for start in starts]
 
         def add(ahead: tirx.Expr, meets: Meets) -> None:
             number = tile.top * index(rows.stride) - index(rows.before) + ahead
@@ -366,7 +326,7 @@ class PlaneWriter(ABC):
                 read = [line(start, None if masks is None else masks[n]) for n, start in enumerate(starts)]
                 self.add(tile, read, meets, deep)
 
-            if in_map:
+            if copied:
                 inputs()
             else:
                 with build.If(tirx.all(number >= index(0), number < index(rows.size))), build.Then():

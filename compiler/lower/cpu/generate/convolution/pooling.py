@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import reduce
 from math import prod
 
-import tvm_ffi
 from tvm import tirx
 from tvm.ir import TensorLoad
 from tvm.script.ir_builder import tirx as build
@@ -23,7 +22,6 @@ from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.places import Axis, Place, index, shape_of
 from heterocc.compiler.lower.cpu.generate.read import Fold
 from heterocc.compiler.lower.cpu.sizes import is_number
-from heterocc.compiler.lower.kernels.expressions import dtype_of, loads
 
 MOST_TAPS = 16
 """The limit on unrolled taps of a row or column; longer windows are scheduled."""
@@ -98,34 +96,12 @@ def _pooling(kernel: Fold, after: int) -> Pooling | None:
     return Pooling(source, kernel.axis(places[:outer]), Windows(depth, down, across, loops))
 
 
-def _with_short_counts(kernel: Fold) -> Fold:
-    """The kernel with the numbers of terms that means are divided by in 32 bits: AVX2 has few vectors of 64."""
-
-    def mean(quotient: tirx.Div) -> tirx.Expr:
-        total, count = quotient.a, quotient.b
-        counts = isinstance(count, tirx.Cast) and dtype_of(count.value) == "int64" and not loads(count.value)
-        if kernel.start or not isinstance(total, TensorLoad) or not counts:
-            return quotient
-        return total / tirx.Cast(dtype_of(count), _short(count.value))
-
-    after = (replace(s, value=tvm_ffi.structural_map(s.value, [(tirx.Div, mean)], order="post")) for s in kernel.after)
-    return replace(kernel, after=tuple(after))
-
-
-def _short(value: tirx.Expr) -> tirx.Expr:
-    """An integer in 32 bits, which hold all places of an axis."""
-    if isinstance(value, tirx.Add | tirx.Sub | tirx.Mul | tirx.Max | tirx.Min):
-        return type(value)(_short(value.a), _short(value.b))
-    return value.astype("int32")
-
-
 class _Writer(PlaneWriter):
     """A generator of pooling: the taps of a row are combined first, then the rows."""
 
     def __init__(self, kernel: Fold, pool: Pooling, isa: Isa) -> None:
         maps, sides = pool.outer.length, pool.windows.sides
         work = WORK * maps * prod(w.places for w in sides) * sum(w.taps for w in sides)
-        kernel = _with_short_counts(kernel)
         super().__init__(kernel, pool.data, pool.windows, isa, Tasks(maps, work), kernel.start)
         self.fold, self.outer = kernel, pool.outer
         self.tall = 1 if self.tall == 1 else TALL if self.across.stride == 1 else ROWS

@@ -47,15 +47,6 @@ def test_planes_of_all_sizes_agree(cpu: str, size: tuple[int, int], kernel: int,
     check(cpu, case(size, kernel, stride, groups=3, batch=2))
 
 
-def test_only_vectors_at_the_ends_of_rows_of_a_known_size_have_masks() -> None:
-    # Of the three vectors that one at an end reads of a row, one; 8 rows of inputs, at two ends. All had masks: 51.
-    x, w = np.zeros((1, 64, 48, 152), np.float32), np.zeros((64, 1, 3, 3), np.float32)
-    nodes, forms = [helper.make_node("Conv", ["x", "w"], ["y"], pads=[1] * 4, group=64)], (propose_planes,)
-    kernel = Generated(nodes, {"x": x}, {"w": w}, target_of("x86-64-v4"), forms=forms)
-    assert kernel.done is not None
-    assert kernel.done[0].script().count("llvm.masked.load") == 16
-
-
 def test_planes_of_one_vector_and_many_taps_have_four_rows_in_a_tile() -> None:
     """In tiles of three rows, which two vectors have with AVX2, 7x7 by 2 of 7x7 takes 1.7 times as long."""
     x, w = np.zeros((1, 64, 7, 7), np.float32), np.zeros((64, 1, 7, 7), np.float32)
