@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import gcd
 
+import tvm_ffi
 from tvm import tirx
 from tvm.ir import TensorLoad
 
@@ -168,12 +169,15 @@ def _convolution(kernel: Kernel, data: TensorLoad, weight: TensorLoad) -> Convol
         return None
     source, before = padded
     shape = shape_of(source)
-    split = _groups(data.indices[1], loops[places[1]], loops[terms[0]], kernel.extents[terms[0]])
-    if shape is None or split is None or before[:2] != (0, 0):
-        return None
     inputs, outputs = kernel.extents[terms[0]], kernel.extents[places[1]]
-    groups = 1 if split == 0 else outputs // split
-    if shape[1] != groups * inputs or outputs % groups:
+    if shape is None or before[:2] != (0, 0) or not is_number(shape[1]) or shape[1] % inputs:
+        return None
+    groups = shape[1] // inputs
+    if outputs % groups:
+        return None
+    first = tirx.floordiv(loops[places[1]], index(outputs // groups)) * index(inputs) if groups > 1 else index(0)
+    channels = [first + loops[terms[0]], *([first] if inputs == 1 else [])]
+    if not any(tvm_ffi.structural_equal(data.indices[1], channel) for channel in channels):
         return None
     windows = [ONE] * (5 - rank)
     for dim in range(2, rank):
@@ -208,27 +212,6 @@ def read_window(kernel: Nest, expr: tirx.Expr, loops: tuple[int, int], sizes: tu
     if stride < 1 or dilation < 1:
         return None
     return Window(sizes[0], sizes[1], kernel.extents[tap], stride, dilation, kernel.extents[place])
-
-
-def _groups(channel: tirx.Expr, out: tirx.Var, term: tirx.Var, inputs: int) -> int | None:
-    """Output channels of a group, 0 if all are one group; None for an index that is neither."""
-    if channel.same_as(term):
-        return 0
-    if inputs == 1 and not isinstance(channel, tirx.Add):
-        base = channel
-    elif isinstance(channel, tirx.Add) and channel.b.same_as(term):
-        base = channel.a
-    else:
-        return None
-    if inputs > 1:
-        if not (isinstance(base, tirx.Mul) and isinstance(base.b, tirx.IntImm) and int(base.b) == inputs):
-            return None
-        base = base.a
-    if base.same_as(out):
-        return 1
-    if isinstance(base, tirx.FloorDiv) and base.a.same_as(out) and isinstance(base.b, tirx.IntImm):
-        return int(base.b)
-    return None
 
 
 def padding(kernel: Nest, data: TensorLoad, fill: float = 0.0) -> tuple[tirx.Buffer, tuple[int, ...]] | None:
