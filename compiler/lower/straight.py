@@ -5,6 +5,7 @@ Lowering handles one function with one dataflow block, static shapes and no cont
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
@@ -130,19 +131,23 @@ def constant(array: np.ndarray) -> relax.Expr:
     """
     # Not ascontiguousarray, which turns scalars into vectors of one element.
     ordered = np.array(array, order="C", copy=None)
-    if (
-        ordered.nbytes >= _SHARED
-        and ordered.dtype.kind in "iuf"
-        and ordered.flags.writeable
-        and ordered.ctypes.data % ALIGNMENT == 0
-    ):
-        return relax.const(host_tensor(ordered))
+    if ordered.nbytes >= _SHARED and ordered.dtype.kind in "iuf" and ordered.ctypes.data % ALIGNMENT == 0:
+        return relax.const(host_tensor(ordered if ordered.flags.writeable else _unprotected(ordered)))
     return relax.const(tvm.runtime.tensor(ordered))
+
+
+def _unprotected(array: np.ndarray) -> np.ndarray:
+    """The same memory, such as that of a mapped file, as an array that numpy exports; it keeps the other one alive."""
+    memory = (ctypes.c_ubyte * array.nbytes).from_address(array.ctypes.data)
+    memory.owner = array  # type: ignore[attr-defined]
+    return np.asarray(memory).view(array.dtype).reshape(array.shape)
 
 
 def array_of(found: relax.Expr) -> np.ndarray:
     """The array of a constant, in its memory if numpy has the dtype: a language model's table has hundreds of MB."""
     try:
-        return np.from_dlpack(found.value)
+        array = np.from_dlpack(found.value)
+        array.flags.writeable = False  # it may be a mapped file's
+        return array
     except (BufferError, RuntimeError):  # bfloat16 and narrower
         return np.asarray(found.value.numpy())

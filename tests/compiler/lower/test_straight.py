@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+from pathlib import Path
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -24,9 +27,18 @@ def test_the_array_of_a_constant_is_its_memory() -> None:
     assert np.shares_memory(array_of(made), array_of(made))
 
 
-def test_a_large_constant_takes_the_memory_of_an_aligned_array_and_never_that_of_a_read_only_one() -> None:
+def test_a_large_constant_takes_the_memory_of_an_aligned_array_also_of_a_read_only_one() -> None:
     array = aligned_bytes(1 << 16)
     array[...] = 3
     assert np.shares_memory(array_of(constant(array)), array)
     array.flags.writeable = False
-    assert not np.shares_memory(array_of(constant(array)), array)
+    made = constant(array.view(np.float16))
+    assert np.shares_memory(array_of(made), array)
+    assert not array_of(made).flags.writeable
+
+
+def test_a_constant_keeps_a_mapped_file_open(tmp_path: Path) -> None:
+    (tmp_path / "w").write_bytes(bytes(range(256)) * 1024)
+    made = constant(np.memmap(tmp_path / "w", np.uint8, "r"))
+    gc.collect()
+    assert array_of(made)[:3].tolist() == [0, 1, 2]

@@ -177,9 +177,14 @@ class BlockedWeight:
 
     def in_tiles(self, values: np.ndarray) -> np.ndarray:
         """Numbers of each block [columns, blocks] as [tiles, blocks, TILE]; zeros follow the last column."""
-        padded = np.zeros((-(-self.columns // TILE) * TILE, values.shape[1]), values.dtype)
-        padded[: self.columns] = values
-        return np.ascontiguousarray(padded.reshape(-1, TILE, values.shape[1]).transpose(0, 2, 1))
+        whole, rest = divmod(self.columns, TILE)
+        shape = (whole + (rest > 0), values.shape[1], TILE)
+        # Constants share aligned memory: of scales they would be copies, as large as a quarter of the codes.
+        made = aligned_bytes(math.prod(shape) * values.itemsize).view(values.dtype).reshape(shape)
+        made[whole:] = 0
+        made[:whole] = values[: whole * TILE].reshape(whole, TILE, shape[1]).transpose(0, 2, 1)
+        made[whole:, :, :rest] = values[whole * TILE :].T
+        return made
 
 
 def blocked_product(ctx: Context, a: relax.Expr, weight: BlockedWeight, *, rounded: bool) -> relax.Expr:
