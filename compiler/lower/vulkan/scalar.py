@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from heterocc.compiler.lower.kernels.functions.number import by_two_powers
 from heterocc.compiler.lower.vulkan.body import Body
 from heterocc.compiler.lower.vulkan.dtypes import (
     BOOL,
@@ -258,6 +259,10 @@ class Scalar:
         """The integer nearest to self · factor, and its sum with a bias as an int32."""
         n = (self if factor is None else self * factor).glsl(Glsl.ROUND_EVEN)
         return n, n.to(INT32) + bias
+
+    def times_power(self, n: Scalar, bits: Scalar) -> Scalar:
+        """self · 2^n; `bits` is n + 254."""
+        return by_two_powers(self, bits)
 
     def bitcast(self, dtype: DType) -> Scalar:
         """The same bits as another type of equal size."""

@@ -2,7 +2,7 @@
 
 TVM's vectorizer splits calls of unknown functions into lanes, and its rules for functions apply to the whole process.
 Therefore one pass replaces the calls by calls of our own operators, which can be vectorized, and another replaces these
-by arithmetic after vectorization.
+by arithmetic after vectorization, depending on the target.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from heterocc.compiler.lower.cpu.maths.circular import atan, cos, sin
 from heterocc.compiler.lower.cpu.maths.library import by_library
 from heterocc.compiler.lower.cpu.maths.power import power
 from heterocc.compiler.lower.cpu.maths.remainder import fmod
+from heterocc.compiler.lower.cpu.maths.scaling import AVX512_LANES, scaled_by_instruction
 from heterocc.compiler.lower.kernels.expressions import parts_of
 from heterocc.compiler.lower.kernels.functions.arc_sine import acos, asin
 from heterocc.compiler.lower.kernels.functions.error_function import erf
@@ -136,7 +137,9 @@ def expand_functions(mod: tvm.IRModule) -> tvm.IRModule:
     that its time would grow as the product of the lengths of nested functions.
     """
     functions = {
-        gvar: _expanded(function) if isinstance(function, tirx.PrimFunc) and _calls_functions(function) else function
+        gvar: _expanded(function, _has_avx512(function))
+        if isinstance(function, tirx.PrimFunc) and _calls_functions(function)
+        else function
         for gvar, function in mod.functions_items()
     }
     return tvm.IRModule(functions, attrs=mod.attrs)
@@ -151,14 +154,14 @@ def _calls_in(code: tirx.PrimFunc | tirx.Stmt | tirx.Expr, wanted: Callable[[Cal
     return [call for call in parts_of(code, Call) if wanted(call)]
 
 
-def _expanded(function: tirx.PrimFunc) -> tirx.PrimFunc:
+def _expanded(function: tirx.PrimFunc, avx512: bool) -> tirx.PrimFunc:
     def in_place(call: tirx.Expr) -> tirx.Expr:
-        return expression(_name(call), list(call.args)) if _is_ours(call) else call
+        return expression(_name(call), list(call.args), avx512) if _is_ours(call) else call
 
     def statement(stmt: tirx.Stmt) -> tirx.Stmt:
         if not _calls_functions(stmt):
             return stmt
-        before, left = _stored(stmt)
+        before, left = _stored(stmt, avx512)
         return tirx.SeqStmt([*before, left])
 
     def flat(sequence: tirx.SeqStmt) -> tirx.SeqStmt:
@@ -171,7 +174,7 @@ def _expanded(function: tirx.PrimFunc) -> tirx.PrimFunc:
     return tvm_ffi.structural_map(function, [(Call, in_place)], order="post")
 
 
-def _stored(part: Any) -> tuple[list[tirx.Stmt], Any]:
+def _stored(part: Any, avx512: bool) -> tuple[list[tirx.Stmt], Any]:
     """Statements that store the results of functions, and the statement or expression that loads them instead.
 
     A choice of which only one side must be computed, because the other one reads outside of a tensor, is a condition.
@@ -181,10 +184,10 @@ def _stored(part: Any) -> tuple[list[tirx.Stmt], Any]:
         choice = choices[0]
         condition, *sides = choice.args
         result, index = _result(str(choice.ty.dtype).split("x")[0], int(choice.ty.dtype.lanes))
-        first, decided = _stored(condition)
+        first, decided = _stored(condition, avx512)
         branches = []
         for side in sides:
-            inner, value = _stored(side)
+            inner, value = _stored(side, avx512)
             store = tirx.BufferStore(result, value, [index])
             branches.append(tirx.SeqStmt([*inner, store]) if inner else store)
         before += [tirx.AllocBuffer(result), *first, tirx.IfThenElse(decided, *branches)]
@@ -194,7 +197,7 @@ def _stored(part: Any) -> tuple[list[tirx.Stmt], Any]:
         if not _is_ours(call):
             return call
         buffer, index = _result(FLOAT32, int(call.ty.dtype.lanes))
-        value = expression(_name(call), list(call.args))
+        value = expression(_name(call), list(call.args), avx512)
         before.extend([tirx.AllocBuffer(buffer), tirx.BufferStore(buffer, value, [index])])
         return tirx.BufferLoad(buffer, [index])
 
@@ -251,11 +254,16 @@ def _is_ours(call: Call) -> bool:
     return str(getattr(call.op, "name", "")).startswith(_OURS)
 
 
-def expression(name: str, arguments: list[tirx.Expr]) -> tirx.Expr:
+def expression(name: str, arguments: list[tirx.Expr], avx512: bool) -> tirx.Expr:
     """A function of float32 numbers or vectors as arithmetic."""
-    lanes = Lanes(int(arguments[0].ty.dtype.lanes))
+    count = int(arguments[0].ty.dtype.lanes)
+    lanes = Lanes(count, scaled_by_instruction if avx512 and count % AVX512_LANES == 0 else None)
     values = [lanes.argument(a) for a in arguments]
     return lanes.closed({**FUNCTIONS, **INSTRUCTIONS}[name](*values))
+
+
+def _has_avx512(function: tirx.PrimFunc) -> bool:
+    return bool(tvm.target.codegen.target_has_features("avx512f", function.attrs["target"]))
 
 
 _registering = threading.Lock()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from heterocc.compiler.lower.kernels.approximations import EXP, LN2_HIGH, LN2_LOW, LOG
-from heterocc.compiler.lower.kernels.functions.number import N, by_two_powers, polynomial, select
+from heterocc.compiler.lower.kernels.functions.number import N, polynomial, select
 
 LEAST_NORMAL = -87.3
 """A number above the logarithm of the least float32 that is not subnormal."""
@@ -27,20 +27,20 @@ def exp_to(x: N, high: float | None) -> N:
 
 def scaled_exp(x: N, shift: int) -> N:
     """e^x · 2^shift for x from -104 to 90; a subnormal result is rounded once."""
-    bits, r = reduced(x, 254 + shift)
-    return by_two_powers(polynomial(r, (1.0, 1.0, *EXP)), bits)
+    bits, n, r = reduced(x, 254 + shift)
+    return polynomial(r, (1.0, 1.0, *EXP)).times_power(n + float(shift) if shift else n, bits)
 
 
 def exp_normal(x: N) -> N:
     """e^x for x from -87.3 to 88, for which 2^n is one factor."""
-    bits, r = reduced(x, 127)
+    bits, _, r = reduced(x, 127)
     return polynomial(r, (1.0, 1.0, *EXP)) * (bits << 23).float_of_bits()
 
 
-def reduced(x: N, bias: int) -> tuple[N, N]:
-    """For n = round(x / ln 2): the bits of a float whose lowest are n + bias; and x - n · ln 2."""
+def reduced(x: N, bias: int) -> tuple[N, N, N]:
+    """For n = round(x / ln 2): the bits of a float whose lowest are n + bias; n; and x - n · ln 2."""
     n, bits = x.rounded_to_integer(math.log2(math.e), bias)
-    return bits, n.fma(-LN2_LOW, n.fma(-LN2_HIGH, x))
+    return bits, n, n.fma(-LN2_LOW, n.fma(-LN2_HIGH, x))
 
 
 def log(x: N) -> N:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
 from tvm import tirx
+
+from heterocc.compiler.lower.kernels.functions.number import by_two_powers
 
 FLOAT32, FLOAT64, INT32, INT64 = "float32", "float64", "int32", "int64"
 
@@ -21,11 +24,13 @@ Thus a conversion to an integer, which is undefined for NaN, is not needed.
 class Lanes:
     """Builds one expression over `count` lanes (1: a scalar).
 
-    Values are bound to names as they are computed; `closed` puts the names around the result. `fused` is whether
-    code generation knows a fused multiply-add.
+    Values are bound to names as they are computed; `closed` puts the names around the result. `scaled`, if it is given,
+    is an instruction that multiplies a value by 2 to the power of another. `fused` is whether code generation knows a
+    fused multiply-add.
     """
 
     count: int
+    scaled: Callable[[Value, Value], Value] | None = None
     fused: bool = True
     _bound: list[tuple[tirx.Var, tirx.Expr]] = field(default_factory=list)
 
@@ -179,6 +184,10 @@ class Value:
         shift = ROUND32 + bias
         shifted = self + shift if factor is None else self.fma(factor, shift)
         return shifted - shift, shifted.bits()
+
+    def times_power(self, n: Value, bits: Value) -> Value:
+        """self · 2^n, rounded once if it is subnormal; the lowest bits of `bits` are n + 254."""
+        return by_two_powers(self, bits) if self.lanes.scaled is None else self.lanes.scaled(self, n)
 
     def sqrt(self) -> Value:
         """The square root, rounded to the nearest."""

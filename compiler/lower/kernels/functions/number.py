@@ -69,6 +69,9 @@ class Number(Protocol):
     def rounded_to_integer(self, factor: float | None, bias: int, /) -> tuple[Self, Self]:
         """The integer nearest to self · factor (or self), and an integer whose lowest bits are its sum with a bias."""
 
+    def times_power(self, n: Self, bits: Self, /) -> Self:
+        """self · 2^n, rounded once if it is subnormal; the lowest bits of `bits` are n + 254."""
+
 
 N = TypeVar("N", bound=Number)
 
