@@ -131,7 +131,7 @@ def _is_clamp(expr: tirx.Expr) -> bool:
 
 
 def expand_functions(mod: tvm.IRModule) -> tvm.IRModule:
-    """The module with arithmetic in place of the calls of our operators.
+    """The module with arithmetic for each function's target in place of the calls of our operators.
 
     Each result is stored and loaded, which LLVM removes again: TVM's analyser substitutes values for their names, so
     that its time would grow as the product of the lengths of nested functions.
