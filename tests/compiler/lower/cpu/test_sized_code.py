@@ -155,6 +155,15 @@ def test_rows_of_any_length_have_one_form_with_masks(kind: str) -> None:
     one_form_of([_N(kind, ["x"], ["y"], axis=-1)], {}, isa_of(target_of(AVX512)))
 
 
+@pytest.mark.parametrize("last", ["QuantizeLinear", "DequantizeLinear"])
+def test_rows_that_are_quantised_have_one_form(last: str) -> None:
+    nodes = [_N("Softmax", ["x"], ["s"], axis=-1), _N("QuantizeLinear", ["s", "step", "zero"], ["y"])]
+    if last == "DequantizeLinear":
+        nodes = [nodes[0], _N("QuantizeLinear", ["s", "step", "zero"], ["q"]), _N(last, ["q", "step", "zero"], ["y"])]
+    weights = {"step": np.array(1 / 256, np.float32), "zero": np.array(0, np.uint8)}
+    one_form_of(nodes, weights, isa_of(target_of(AVX512)))
+
+
 def test_pointwise_convolutions_with_strides_copy_rows() -> None:
     one_form_of([_N("Conv", ["x", "w"], ["y"], strides=[2, 2])], {"w": _weight(64, 32, 1, 1)})
 

@@ -26,6 +26,10 @@ from heterocc.compiler.lower.kernels.expressions import (
 )
 
 
+_QUANTISED = ("float32", "int8", "uint8")
+"""Types of what a kernel has for each element of a row; what it does not store may be bool, too."""
+
+
 @dataclass(frozen=True)
 class RowStage:
     """The value written to `buffer` at `indices`: `value`, or its combination over the row if `combined` is given.
@@ -93,11 +97,12 @@ def _is_known(rows: Rows, stage: RowStage) -> bool:
     """Whether a stage reads only other stages, and float32 in memory at linear offsets; of any type if it is single."""
     given, outer = rows.argument(stage.buffer) is not None, set(rows.places)
     single = stage.combined is None and not stage.loops - outer
+    types = STORED if single else _QUANTISED if stage.combined is None else ("float32",)
     if given or stage.combined is not None:
         whole = set(range(len(rows.loops))) if stage.loops - outer else outer
-        if stage.loops != whole or dtype_of(stage.buffer) not in (STORED if single else ("float32",)):
+        if stage.loops != whole or dtype_of(stage.buffer) not in types:
             return False
-    if dtype_of(stage.buffer) not in ((*STORED, "bool") if single else ("float32", "bool")):
+    if dtype_of(stage.buffer) not in (*types, "bool"):
         return False
     for load in loads(stage.value):
         if rows.number(load.source) is not None:
