@@ -25,7 +25,6 @@ from heterocc.compiler.lower.kernels.expressions import (
     uses,
 )
 
-
 _QUANTISED = ("float32", "int8", "uint8")
 """Types of what a kernel has for each element of a row; what it does not store may be bool, too."""
 
