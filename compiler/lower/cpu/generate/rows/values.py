@@ -29,6 +29,9 @@ FUNCTION = 8
 TASKS = 64
 """The limit on parts of the rows; each part allocates its memory once."""
 
+SMALLEST, LARGEST = 2.0**-100, 2.0**100
+"""Divisors for which multiplication by the reciprocal differs from division by at most one rounding."""
+
 
 @dataclass
 class Spot:
@@ -66,6 +69,8 @@ class RowWriter:
         self.abreast = 1
         """The rows of a vector: 1 if vectors go along a row."""
         self.held: dict[int, list[tirx.Buffer]] = {}
+        self.inverted: list[tirx.Buffer] = []
+        """The values of rows whose reciprocals are taken, once for all elements."""
         self.ready: set[int] = set()
         self.scratch: dict[int, tirx.Buffer] = {}
         reads = [rows.number(load.source) for s in rows.stages for load in loads(s.value)]
@@ -118,9 +123,27 @@ class RowWriter:
         self.held, self.ready = {}, set()
         for step in self.plan.passes:
             self._hold(arguments, step.before, outer, starts)
-            self.write_pass(arguments, step, outer, starts)
+            self._write_pass(arguments, step, outer, starts)
             self.ready |= set(step.stores)
         self._hold(arguments, self.plan.after, outer, starts)
+
+    def _write_pass(self, arguments: Arguments, step: Pass, outer: Place, starts: Sequence[tirx.Expr]) -> None:
+        """Write a pass, by reciprocals of the row's divisors unless one is very small or large."""
+        divisors = [n.b for n in self.computed(step) if isinstance(n, tirx.Div) and isinstance(n.b, TensorLoad)]
+        numbers = {self.rows.number(load.source) for load in divisors if dtype_of(load) == "float32"}
+        single = self.abreast == 1 and not step.reductions
+        found = [registers[0] for number, registers in self.held.items() if single and number in numbers]
+
+        def write(inverted: list[tirx.Buffer]) -> None:
+            self.inverted = inverted
+            self.write_pass(arguments, step, outer, starts)
+
+        if found:
+            sizes = [tirx.abs(register[index(0)]) for register in found]
+            plain = tirx.all(*(c for size in sizes for c in (size >= SMALLEST, size <= LARGEST)))
+            emit.either(plain, lambda: write(found), lambda: write([]))
+        else:
+            write([])
 
     def _hold(self, arguments: Arguments, numbers: Sequence[int], outer: Place, starts: Sequence[tirx.Expr]) -> None:
         """Compute single values of the rows."""
@@ -234,7 +257,13 @@ class RowWriter:
                 return arguments.flat(read.source)[self.offset(read.indices, read.source, spot.place)]
             return self.keep(arguments, stage, spot) if stage in spot.rooms else self.value(arguments, stage, spot)
 
-        return tvm_ffi.structural_map(rows.stages[number].value, [(TensorLoad, load)], order="post")
+        def divide(division: tirx.Div) -> tirx.Expr:
+            by = division.b
+            inverted = isinstance(by, TensorLoad) and any(by.source.same_as(r) for r in self.inverted)
+            return division.a * (tirx.const(1.0, "float32") / by) if inverted else division
+
+        rules = [(TensorLoad, load), (tirx.Div, divide)]
+        return tvm_ffi.structural_map(rows.stages[number].value, rules, order="post")
 
     def combined(self, number: int) -> Combination:
         """How a reduction combines its terms."""

@@ -168,6 +168,8 @@ def test_division_by_extreme_values_of_a_row_is_exact(divisor: float) -> None:
     x[0, 3], x[1, 5:7] = divisor, -divisor / 2
     nodes = [node("Abs", ["x"], ["a"]), node("ReduceMax", ["a", "axes"], ["m"]), node("Div", ["x", "m"], ["y"])]
     kernel = Generated(nodes, {"x": x}, {"axes": np.array([1])}, target_of(runnable()[0]))
+    assert kernel.done is not None
+    assert "T.float32(1.0) / " in kernel.done[0].script()  # what is divided by others is multiplied
     with np.errstate(invalid="ignore"):
         right = x / np.abs(x).max(1, keepdims=True)
     np.testing.assert_allclose(kernel.run(), right, rtol=2e-7)
