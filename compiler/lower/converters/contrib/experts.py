@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,18 +55,21 @@ class _Weight:
         tiles = -(-self.columns // TILE)
         options |= {"experts": routes.experts, "each": each, "tiles": tiles}
         result = [((*dims_of(routes.chosen), self.columns), "float32")]
-        return requested(ctx, "expert_product", [*factor, routes.order, routes.groups, *tables], result, **options)
+        return requested(ctx, "expert_product", [*factor, routes.order, routes.starts, *tables], result, **options)
 
 
 @dataclass(frozen=True, slots=True)
 class _Routes:
-    """The experts that are `chosen` for rows, int64 [rows, k], and their `shares`; the routes by expert, and groups."""
+    """The experts that are `chosen` for rows, int64 [rows, k], and their `shares`; the routes by expert.
+
+    `starts` are the places of the first route of each expert in this order, and the end.
+    """
 
     experts: int
     chosen: relax.Expr
     shares: relax.Expr
     order: relax.Expr
-    groups: relax.Expr
+    starts: relax.Expr
 
 
 @converter("MoE", domain=MICROSOFT)
@@ -226,10 +230,14 @@ def _best(ctx: Context, data: relax.Expr, experts: int) -> tuple[relax.Expr, rel
 
 
 def _routes(ctx: Context, experts: int, chosen: relax.Expr, shares: relax.Expr) -> _Routes:
-    results = [(dims_of(chosen), "int64"), ((2 * experts + 2,), "int64")]
-    found = requested(ctx, "expert_order", [chosen], results, experts=experts)
-    order, groups = (ctx.bb.emit(relax.TupleGetItem(found, n)) for n in range(2))
-    return _Routes(experts, chosen, ctx.bb.emit(shares), order, groups)
+    count = math.prod(dims_of(chosen))
+    flat = ctx.bb.emit(op.reshape(op.astype(chosen, "int32"), (count,)))
+    results = [((count,), "int32"), ((count,), "int64")]
+    found = requested(ctx, "top_k", [flat], results, axis=0, largest=0, few="routes are missing")
+    order = ctx.bb.emit(relax.TupleGetItem(found, 1))
+    before = op.less(op.reshape(flat, (1, count)), constant(np.arange(experts + 1, dtype=np.int32)[:, None]))
+    starts = op.astype(op.sum(op.astype(before, "int32"), 1), "int64")
+    return _Routes(experts, chosen, ctx.bb.emit(shares), order, ctx.bb.emit(starts))
 
 
 def _mixed(

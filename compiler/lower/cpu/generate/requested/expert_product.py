@@ -26,45 +26,14 @@ from heterocc.compiler.lower.cpu.generate.requested.request import Request
 from heterocc.compiler.lower.cpu.sizes import Dim
 
 
-def write_expert_order(request: Request, arguments: Sequence[tirx.Buffer]) -> None:
-    """Write `(experts of routes, routes by expert, groups)`, all of int64; experts are 0 up to the option `experts`.
-
-    Groups are the experts with a route: their number, the place of the first route of each and the end, and from place
-    `experts` + 2 on the experts.
-    """
-    chosen, order, groups = arguments
-    experts, routes = request.number("experts"), index(math.prod(request.shapes[0]))
-    zero, one = index(0), index(1)
-    place, counted = emit.scratch(experts, "int64"), emit.scratch(2, "int64")
-    with build.serial(zero, index(experts)) as expert:
-        build.buffer_store(place, zero, [expert])
-    with build.serial(zero, routes) as route:
-        expert = build.bind(chosen[route])
-        build.buffer_store(place, place[expert] + one, [expert])
-    with build.serial(zero, index(2)) as number:
-        build.buffer_store(counted, zero, [number])
-    with build.serial(zero, index(experts)) as expert:
-        many, start, group = build.bind(place[expert]), build.bind(counted[zero]), build.bind(counted[one])
-        with build.If(many > zero), build.Then():
-            build.buffer_store(groups, start, [group + one])
-            build.buffer_store(groups, expert, [group + index(experts + 2)])
-            build.buffer_store(counted, group + one, [one])
-        build.buffer_store(place, start, [expert])
-        build.buffer_store(counted, start + many, [zero])
-    build.buffer_store(groups, counted[one], [zero])
-    build.buffer_store(groups, routes, [counted[one] + one])
-    with build.serial(zero, routes) as route:
-        expert = build.bind(chosen[route])
-        to = build.bind(place[expert])
-        build.buffer_store(order, route, [to])
-        build.buffer_store(place, to + one, [expert])
-
-
 class _Routes:
-    """The routes by expert: the places of their rows, of which each has `each` routes, and of their results."""
+    """The routes by expert: the places of their rows, of which each has `each` routes, and of their results.
 
-    def __init__(self, request: Request, order: tirx.Buffer, groups: tirx.Buffer) -> None:
-        self.order, self.groups = order, groups
+    Those of expert `n` begin with place `starts[n]`, and end before the next one.
+    """
+
+    def __init__(self, request: Request, order: tirx.Buffer, starts: tirx.Buffer) -> None:
+        self.order, self.starts = order, starts
         self.experts, self.each = request.number("experts"), request.number("each")
 
     def source(self, first: tirx.Expr, count: int) -> Callable[[tirx.Expr], tirx.Expr]:
@@ -83,15 +52,16 @@ class _Routes:
         return lambda row: held[row]
 
     def of_each(self, write: Callable[[tirx.Expr, tirx.Expr, int], None]) -> None:
-        """Write a loop over the experts with `write(expert, first route, number of routes)`."""
-        with build.serial(index(0), self.groups[index(0)]) as group:
-            first = build.bind(self.groups[group + index(1)])
-            count = build.bind(self.groups[group + index(2)] - first)
-            write(build.bind(self.groups[group + index(self.experts + 2)]), first, Dim(MANY, count))
+        """Write a loop over the experts that have a route, with `write(expert, first route, number of routes)`."""
+        with build.serial(index(0), index(self.experts)) as expert:
+            first = build.bind(self.starts[expert])
+            count = build.bind(self.starts[expert + index(1)] - first)
+            with build.If(count > index(0)), build.Then():
+                write(expert, first, Dim(MANY, count))
 
 
 def write_expert_product(request: Request, arguments: Sequence[tirx.Buffer]) -> None:
-    """Write `(rows, …, routes by expert, groups, weight, …, result)`, a row of the result for each route.
+    """Write `(rows, …, routes by expert, starts, weight, …, result)`, a row of the result for each route.
 
     Rows and weight are those of `blocked_product`, the weight with `tiles` of columns for each of `experts`; a row has
     `each` routes. With the option `bits` PLAIN, rows are numbers without sums, and the weight is float32 or float16

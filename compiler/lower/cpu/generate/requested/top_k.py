@@ -176,9 +176,9 @@ def _write_rows(
 
 
 def is_search(count: int, k: int) -> bool:
-    """Whether a search is faster than a sort, by nanoseconds of each; few of an axis of any size are searched for."""
+    """Whether a search is faster than a sort, by nanoseconds; a number of an axis of any size is searched for."""
     if not is_number(count):
-        return True
+        return is_number(k)
     entered = min(count, k * (1 + math.log(count / k)))
     return 0.2 * count + entered * (6 + k / 8) < 1000 + 7 * count
 
@@ -261,34 +261,28 @@ class _Row:
     def sort(self) -> Callable[[tirx.Expr], tirx.Expr]:
         """The places of all elements in order, sorted by each byte of their values, the lowest first (radix sort)."""
         either = [emit.scratch(self.count, "int64") for _ in range(2)]
-        starts = emit.scratch(DIGITS * DIGIT, "int32")
-        zero, one = tirx.const(0, "int32"), tirx.const(1, "int32")
+        starts, one = emit.scratch(1 + DIGIT, "int64"), index(1)
 
         def digit(element: tirx.Expr, number: int) -> tirx.Expr:
-            low = tirx.Cast("int32", element >> index(32 + 8 * number)) & tirx.const(DIGIT - 1, "int32")
-            return build.bind(index(number * DIGIT) + tirx.Cast("int64", low))
+            return build.bind(element >> index(32 + 8 * number) & index(DIGIT - 1))
 
-        with build.serial(index(0), index(DIGITS * DIGIT)) as number:
-            build.buffer_store(starts, zero, [number])
         with build.serial(index(0), index(self.count)) as place:
             # The best first, and unsigned.
             key = self.key(place) ^ tirx.const((1 << 31) - 1, "int32")
-            element = self.order.element(key, place, 1)
-            build.buffer_store(either[0], element, [place])
-            for number in range(DIGITS):
-                counter = digit(element, number)
-                build.buffer_store(starts, starts[counter] + one, [counter])
-        total = emit.registers(1, 1, "int32")
+            build.buffer_store(either[0], self.order.element(key, place, 1), [place])
         for number in range(DIGITS):
-            build.buffer_store(total, zero, [index(0)])
-            with build.serial(index(number * DIGIT), index((number + 1) * DIGIT)) as value:
-                many = build.bind(starts[value])
-                build.buffer_store(starts, total[index(0)], [value])
-                build.buffer_store(total, total[index(0)] + many, [index(0)])
+            given, made = either[number % 2], either[1 - number % 2]
+            with build.serial(index(0), index(1 + DIGIT)) as value:
+                build.buffer_store(starts, index(0), [value])
             with build.serial(index(0), index(self.count)) as place:
-                element = build.bind(either[number % 2][place])
+                behind = build.bind(digit(given[place], number) + one)
+                build.buffer_store(starts, starts[behind] + one, [behind])
+            with build.serial(index(0), index(DIGIT)) as value:
+                build.buffer_store(starts, starts[value + one] + starts[value], [value + one])
+            with build.serial(index(0), index(self.count)) as place:
+                element = build.bind(given[place])
                 counter = digit(element, number)
                 to = build.bind(starts[counter])
                 build.buffer_store(starts, to + one, [counter])
-                build.buffer_store(either[1 - number % 2], element, [tirx.Cast("int64", to)])
+                build.buffer_store(made, element, [to])
         return lambda number: either[0][number] & index(_PLACE)

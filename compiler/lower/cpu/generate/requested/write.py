@@ -16,7 +16,7 @@ from heterocc.compiler.lower.cpu.generate.places import index, shape_of
 from heterocc.compiler.lower.cpu.generate.recurrent.kernel import write_layer
 from heterocc.compiler.lower.cpu.generate.requested.blocked_product import write_blocked_product
 from heterocc.compiler.lower.cpu.generate.requested.byte_range import write_byte_range
-from heterocc.compiler.lower.cpu.generate.requested.expert_product import write_expert_order, write_expert_product
+from heterocc.compiler.lower.cpu.generate.requested.expert_product import write_expert_product
 from heterocc.compiler.lower.cpu.generate.requested.linear_attention import write_linear_attention
 from heterocc.compiler.lower.cpu.generate.requested.request import Request
 from heterocc.compiler.lower.cpu.generate.requested.top_k import write_index_of, write_top_k
@@ -30,7 +30,6 @@ Writer = Callable[[Request, Sequence[tirx.Buffer]], None]
 WRITERS: Mapping[str, Writer] = {
     "blocked_product": write_blocked_product,
     "byte_range": write_byte_range,
-    "expert_order": write_expert_order,
     "expert_product": write_expert_product,
     "index_of": write_index_of,
     "linear_attention": write_linear_attention,
