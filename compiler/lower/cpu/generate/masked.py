@@ -18,12 +18,9 @@ from heterocc.compiler.lower.cpu.generate.epilogue import (
     is_heavy,
     kept_stages,
     outputs_of,
-    store_vectors,
 )
-from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.places import Axis, Linear, Place, at, index, is_dense, offset
 from heterocc.compiler.lower.cpu.generate.read import Fold, Kernel, Stage
-from heterocc.compiler.lower.cpu.sizes import is_number
 from heterocc.compiler.lower.kernels.expressions import dtype_of, loads
 
 
@@ -146,33 +143,3 @@ def store_masked(
                 emit.put(arguments.flat(buffer), stored, where, lanes)
             else:
                 put_masked(arguments.flat(buffer), stored, where, kept)
-
-
-def store_line(
-    kernel: Kernel,
-    arguments: Arguments,
-    sums: tuple[tirx.Buffer, tirx.Expr],
-    along: Axis,
-    place: Callable[[tirx.Expr], Place],
-    length: int,
-    isa: Isa,
-) -> None:
-    """Store `length` sums that begin at a place of a buffer, which is read up to the end of the last vector.
-
-    `place(number)` is where a number of them belongs; they lie `along` an axis. The last vector is masked if the length
-    is known only at run time.
-    """
-    (buffer, begin), lanes = sums, isa.lanes
-    if is_number(length) or not isa.has_masks or not can_mask(kernel, along):
-        store_vectors(kernel, arguments, lambda number: buffer[begin + number], place, length, lanes)
-        return
-    with emit.loop(-(-length // lanes)) as number:
-        start = emit.bound(number * index(lanes))
-        held = emit.registers(1, lanes)
-        emit.put(held, emit.vector(buffer, begin + start, lanes), index(0), lanes)
-        kept = mask(start, lanes, length, may_precede=False)
-
-        def at_place(_row: tirx.Expr, lane: tirx.Expr, start: tirx.Expr = start) -> Place:
-            return place(start + lane)
-
-        store_masked(kernel, arguments, held, (1, lanes), along, at_place, kept)

@@ -24,12 +24,11 @@ from heterocc.compiler.lower.cpu.generate.convolution.copied_rows import (
 from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, find_planes
 from heterocc.compiler.lower.cpu.generate.convolution.taps_inside import taps_inside
 from heterocc.compiler.lower.cpu.generate.emit import Arguments, Step, Walk
-from heterocc.compiler.lower.cpu.generate.epilogue import can_store
+from heterocc.compiler.lower.cpu.generate.epilogue import can_store, store_vectors
 from heterocc.compiler.lower.cpu.generate.fetch import Weight, fetching
 from heterocc.compiler.lower.cpu.generate.isa import Isa
-from heterocc.compiler.lower.cpu.generate.masked import store_line
 from heterocc.compiler.lower.cpu.generate.panels import Panels
-from heterocc.compiler.lower.cpu.generate.places import Axis, Place, index
+from heterocc.compiler.lower.cpu.generate.places import Place, index
 from heterocc.compiler.lower.cpu.generate.products.few_columns import few_sums, put_few
 from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.generate.terms import FLOATS
@@ -153,15 +152,16 @@ class DirectWriter(CopiedRows):
             for most in reversed(FEW_PLACES):
                 written = partial(emit.either, index(length) <= index(most), partial(few, most), written)
         written()
-        columns = Axis((conv.loops[-1],), (conv.columns.places,))
         with emit.loop(run.size) as row, emit.loop(self.rows) as down:
 
             def place(column: tirx.Expr) -> Place:
                 places = group * index(conv.outputs) + first + row, top + down, self.piece_start + column
                 return self.kernel.place([*conv.image_loops(image), *zip(conv.loops[1:], places, strict=True)])
 
-            sums = line, row * index(self.vectors * self.isa.lanes) + down * index(self.pitch)
-            store_line(self.kernel, arguments, sums, columns, place, conv.columns.places, self.isa)
+            def total(column: tirx.Expr) -> tirx.Expr:
+                return line[row * index(self.vectors * self.isa.lanes) + down * index(self.pitch) + column]
+
+            store_vectors(self.kernel, arguments, total, place, conv.columns.places, self.isa.lanes)
 
     def _few(
         self,

@@ -29,10 +29,9 @@ from heterocc.compiler.lower.cpu.generate.convolution.filtering.model import fil
 from heterocc.compiler.lower.cpu.generate.convolution.filtering.transforms import transformed
 from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, find_planes
 from heterocc.compiler.lower.cpu.generate.emit import Arguments, Step
-from heterocc.compiler.lower.cpu.generate.epilogue import can_store
+from heterocc.compiler.lower.cpu.generate.epilogue import can_store, store_vectors
 from heterocc.compiler.lower.cpu.generate.fetch import Weight, fetching
 from heterocc.compiler.lower.cpu.generate.isa import Isa
-from heterocc.compiler.lower.cpu.generate.masked import store_line
 from heterocc.compiler.lower.cpu.generate.places import Place, index
 from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.generate.tiles import Run
@@ -199,8 +198,10 @@ class _Writer(BlockInputs):
                 def place(number: tirx.Expr) -> Place:
                     return [*images, *zip(axes, (channel + row, start + number), strict=True)]
 
-                sums = whole, line * index(width)
-                store_line(self.kernel, arguments, sums, axes[1], place, length, self.isa)
+                def total(number: tirx.Expr) -> tirx.Expr:
+                    return whole[line * index(width) + number]
+
+                store_vectors(self.kernel, arguments, total, place, length, self.isa.lanes)
 
             if self.pitch > 1:
                 with emit.loop(rows) as line:
