@@ -142,7 +142,9 @@ def padded_place(place: tirx.Expr, size: tirx.Expr, mode: str) -> tirx.Expr:
     """
     zero, one = as_int64(0), as_int64(1)
     if mode == "wrap":
-        place = tirx.floormod(place, tirx.max(size, one))
+        around = tirx.floormod(place, tirx.max(size, one))
+        # Loops are divided where a condition changes, so that what is inside is copied in vectors.
+        place = tirx.if_then_else(tirx.all(place >= zero, place < size), place, around)
     elif mode == "reflect":
         period = tirx.max(as_int64(2) * (size - one), one)
         place = tirx.floormod(place, period)

@@ -65,15 +65,16 @@ def _pad(
 def _padded_by_numbers(
     ctx: Context, data: relax.Expr, pads: relax.Expr | None, *others: relax.Expr | None
 ) -> relax.Expr:
-    """TVM's padding, of a constant. Negative numbers of other modes crop the data first, as in ONNX Runtime."""
+    """Padding by known numbers. Where it is TVM's, negative ones crop the data first, as in ONNX Runtime."""
     numbers = [int(n) for n in (ctx.attrs.get("pads", ()) if pads is None else ctx.known(pads))]
-    value = others[0] if others else None
-    if ctx.text("mode", "constant") == "constant" and value is not None and not ctx.is_known(value):
-        return _padded_with_computed(ctx, data, numbers, value, others[1] if len(others) > 1 else None)
-    if ctx.text("mode", "constant") == "constant" or not any(n < 0 for n in numbers) or pads is None:
-        return ctx.original(data, *([] if pads is None else [pads]), *others)
-    axes, count = others[1] if len(others) > 1 else None, len(numbers) // 2
+    value, axes = others[0] if others else None, others[1] if len(others) > 1 else None
+    count, mode = len(numbers) // 2, ctx.text("mode", "constant")
     places = range(count) if axes is None else [int(a) % rank_of(data) for a in ctx.known(axes)]
+    if mode == "wrap" or (mode == "constant" and value is not None and not ctx.is_known(value)):
+        sides = {axis: (numbers[n], numbers[n + count]) for n, axis in enumerate(places)}
+        return _padded_by_elements(ctx, [data, *([] if mode == "wrap" or value is None else [value])], sides, mode)
+    if mode == "constant" or not any(n < 0 for n in numbers) or pads is None:
+        return ctx.original(data, *([] if pads is None else [pads]), *others)
     cut = {axis: (max(-numbers[n], 0), max(-numbers[n + count], 0)) for n, axis in enumerate(places)}
 
     def compute(x: te.Tensor) -> te.Tensor:
@@ -84,20 +85,18 @@ def _padded_by_numbers(
     return ctx.original(cropped, constant(np.array([max(n, 0) for n in numbers], np.int64)), *others)
 
 
-def _padded_with_computed(
-    ctx: Context, data: relax.Expr, numbers: Sequence[int], value: relax.Expr, axes: relax.Expr | None
+def _padded_by_elements(
+    ctx: Context, tensors: Sequence[relax.Expr], numbers: Mapping[int, tuple[int, int]], mode: str
 ) -> relax.Expr:
-    """Padding by known numbers with an element that is computed."""
-    count = len(numbers) // 2
-    places = range(count) if axes is None else [int(a) % rank_of(data) for a in ctx.known(axes)]
-    sides = {axis: (whole(numbers[n]), whole(numbers[n + count])) for n, axis in enumerate(places)}
+    """Data, the first of tensors, padded by known numbers around axes; for a constant, the second is this element."""
+    sides = {axis: (whole(before), whole(after)) for axis, (before, after) in numbers.items() if before or after}
 
     def at(given: list[te.Tensor], _: Sequence[tirx.Expr], i: list[tirx.Var]) -> tirx.Expr:
         sizes = [size.astype("int64") for size in given[0].shape]
-        found = {axis: cropped_place(i[axis], sizes[axis], *both, "constant") for axis, both in sides.items()}
-        return _read(given[0], given[1], i, found, "constant")
+        found = {axis: cropped_place(i[axis], sizes[axis], *both, mode) for axis, both in sides.items()}
+        return _read(given[0], given[1] if len(given) > 1 else None, i, found, mode)
 
-    return elements(ctx, [data, value], at, dtype_of(data), "pad")
+    return elements(ctx, tensors, at, dtype_of(tensors[0]), "pad")
 
 
 def _read(
@@ -109,7 +108,7 @@ def _read(
 ) -> tirx.Expr:
     """An element of padded data. For axes that are padded, `found` has the place in the data, and whether it is one."""
     read = data(*(found[axis][0] if axis in found else v for axis, v in enumerate(i)))
-    if mode != "constant":
+    if mode != "constant" or not found:
         return read
     fill = tirx.const(0, data.dtype) if value is None else value(*[whole(0)] * len(value.shape))
     return tirx.if_then_else(tirx.all(*(inside for _, inside in found.values())), read, fill)

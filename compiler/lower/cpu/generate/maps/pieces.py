@@ -11,7 +11,7 @@ from tvm.ir import Call
 
 from heterocc.compiler.lower.cpu.generate.places import linear
 from heterocc.compiler.lower.cpu.generate.read import Nest, Stage
-from heterocc.compiler.lower.cpu.sizes import assume, assumed, at_least, moves, size_of, typical
+from heterocc.compiler.lower.cpu.sizes import assumed, at_least, moves
 from heterocc.compiler.lower.kernels.expressions import is_conditional, loads, nodes, outside_loads
 
 _HOLDS: dict[type, Callable[[int], bool]] = {
@@ -22,12 +22,9 @@ _HOLDS: dict[type, Callable[[int], bool]] = {
 }
 """Whether a value compares so with 0."""
 
-_MOST_TURNS = 3
-"""The limit on multiples of a divisor at which a loop is divided."""
-
 
 def between(nest: Nest, number: int, begin: int, end: int) -> Nest:
-    """The nest with what comparisons, limits and remainders of a loop alone are between two places of it.
+    """The nest with what comparisons and limits of a loop alone are between two places of it.
 
     Those that change in between stay as they are.
     """
@@ -60,19 +57,6 @@ def between(nest: Nest, number: int, begin: int, end: int) -> Nest:
                 return part
             return least[isinstance(part, tirx.Max)]
 
-        def rest(part: tirx.FloorMod) -> tirx.Expr:
-            bounds, divisor = ends(part.a), size_of(part.b)
-            if bounds is None or divisor is None:
-                return part
-            for times in range(_MOST_TURNS):
-                left = [value - times * divisor for value in bounds]
-                if all(0 <= typical(value) < typical(divisor) for value in left):
-                    for value in left:
-                        assume(at_least(value, 0))
-                        assume(at_least(divisor, value + 1))
-                    return part.a - part.b * times
-            return part
-
         def branch(call: Call) -> tirx.Expr:
             if not is_conditional(call):
                 return call
@@ -85,7 +69,6 @@ def between(nest: Nest, number: int, begin: int, end: int) -> Nest:
         rules = [
             *((kind, compared) for kind in _HOLDS),
             *((kind, limited) for kind in (tirx.Min, tirx.Max)),
-            (tirx.FloorMod, rest),
             (Call, branch),
         ]
         return replace(stage, value=tvm_ffi.structural_map(stage.value, rules, order="post"))
@@ -113,17 +96,7 @@ def cuts_along(nest: Nest, number: int) -> set[int]:
                 given = _operands(part)
                 zeros = (_zero(a - b, var) for a in given for b in given)
                 cuts |= {zero[0] for zero in zeros if zero is not None}
-            elif isinstance(part, tirx.FloorMod) and (divisor := size_of(part.b)) is not None:
-                cuts |= _turns(part.a, var, divisor, nest.extents[number])
     return cuts
-
-
-def _turns(expr: tirx.Expr, var: tirx.Var, divisor: int, extent: int) -> set[int]:
-    """Values of a loop of this extent at which an expression is a multiple of a divisor, if these are few."""
-    form = linear(expr, [var])
-    if form is None or form.steps[0] != 1 or not assumed(at_least(divisor * (_MOST_TURNS - 1), extent)):
-        return set()
-    return {times * divisor - form.constant for times in range(_MOST_TURNS)}
 
 
 def _operands(expr: tirx.Expr) -> list[tirx.Expr]:
