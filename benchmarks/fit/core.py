@@ -165,7 +165,6 @@ def limits(target: Any, core: Core) -> dict[str, Any]:
         # In halves, a model's cycle is that of a vector.
         "multiply_adds": round(1 / many * (2 if halves else 1), 1),
         "latency": round(multiply_add(target, lanes, 1) / one + 0.5, 1),
-        "halves": halves,
         "first_cache": sizes.get(1, core.first_cache),
         "second_cache": int(sizes[2] * USABLE) if 2 in sizes else core.second_cache,
         "memory_stream": round(STREAMED * 4 * lanes * one / load(target, lanes, 256 << 20), 1),

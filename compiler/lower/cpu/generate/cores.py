@@ -36,9 +36,6 @@ class Core:
     vector: float = 0.2
     """What each number that is broadcast from the first-level cache, and each vector from the second, add to a step."""
 
-    halves: bool = False
-    """Whether vectors are computed in two halves, so that half as long ones take half the time."""
-
     spare: int = 0
     """Registers that tiles leave free, because LLVM loads the numbers of several terms at once."""
 
@@ -136,11 +133,8 @@ AVX512 = Core(
 )
 """An Intel server: 1 MiB and more of second-level cache, and a far third one. Forms also timed on Zen 4 and Zen 5."""
 
-ZEN5_CORE = replace(AVX512, third_stream=96.0)
-"""A Zen 5: its third-level cache is about as fast as its second-level one."""
-
-ZEN4_CORE = replace(ZEN5_CORE, halves=True)
-"""A Zen 4."""
+ZEN_CORE = replace(AVX512, third_stream=96.0)
+"""A Zen 4 or Zen 5: its third-level cache is about as fast as its second-level one."""
 
 AVX2 = Core(
     lanes=8,
@@ -165,7 +159,7 @@ SSE = replace(AVX2, lanes=4)
 NEON = replace(AVX512, lanes=4, corrections={"product": 1.02, "filtering": 1.3, "planes": 0.45})
 """Of 64-bit ARM: not measured; corrections by the choices that were made before."""
 
-CORES: Mapping[str, Core] = {ZEN4: ZEN4_CORE, ZEN5: ZEN5_CORE}
+CORES: Mapping[str, Core] = {ZEN4: ZEN_CORE, ZEN5: ZEN_CORE}
 """Cores by LLVM's names, for code in their longest vectors. Others have the record of their vectors."""
 
 _BY_VECTORS = {(core.lanes, core.registers): core for core in (AVX512, AVX2, SSE, NEON)}

@@ -29,7 +29,7 @@ from heterocc.compiler.lower.cpu.generate.masked import can_mask, mask, store_ma
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.places import Place, index
 from heterocc.compiler.lower.cpu.generate.read import Fold, Kernel
-from heterocc.compiler.lower.cpu.generate.tiles import Run, covering_lanes, runs, vector_runs
+from heterocc.compiler.lower.cpu.generate.tiles import Run, runs, vector_runs
 from heterocc.compiler.lower.cpu.sizes import is_number, typical
 
 ROWS = 6
@@ -135,14 +135,10 @@ class PlaneWriter(ABC):
         self.in_order = is_number(rows.places) and (typical(tasks.work) < emit.PARALLEL_WORK or planes >= emit.TASKS)
         self.tall = ROWS if not self.is_long or rows.stride == rows.dilation == 1 else 1
         self.wide = WIDE_OF_MANY if self.is_long else 1
-        self.lanes = covering_lanes(isa, columns.places, self._fits).lanes if columns.stride <= MOST_STRIDE else 1
+        self.lanes = isa.narrowed(columns.places).lanes if columns.stride <= MOST_STRIDE else 1
         # AVX2 stores parts of vectors slowly.
         takes_parts = isa.masks or (isa.reads_parts and not is_number(columns.places))
         self.masks = takes_parts and self.lanes > 1 and can_mask(kernel, self.along)
-
-    def _fits(self, lanes: int) -> bool:
-        """Whether a row fills a vector, or may be stored as a part of it, or reaches into the next row only."""
-        return self.isa.masks or lanes <= self.across.places * (2 if self.in_order else 1)
 
     @property
     def vectors(self) -> float:

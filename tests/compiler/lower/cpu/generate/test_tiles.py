@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
-import tvm
 from hypothesis import given
 from hypothesis import strategies as st
 from onnx import helper
@@ -17,7 +14,6 @@ from heterocc.compiler.lower.cpu.generate.isa import Isa, isa_of
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.tiles import (
     choose_tile,
-    covering_lanes,
     most_rows,
     pick_tile,
     runs,
@@ -73,14 +69,6 @@ def test_a_tile_fits_the_registers_and_the_stack(rows: int, vectors: int, isa: I
 )
 def test_the_instruction_set_is_read_off_the_target(target: object, isa: Isa) -> None:
     assert isa_of(target) == isa
-
-
-def test_a_cpu_that_computes_halves_of_vectors_gets_vectors_that_fill_rows() -> None:
-    named = tvm.target.Target({"kind": "llvm", "mtriple": "x86_64-linux-gnu", "mcpu": AVX512, "model": "znver4"})
-    whole, halves = isa_of(target_of(AVX512)), isa_of(named)
-    assert halves == replace(whole, core=cores.ZEN4_CORE)
-    assert [covering_lanes(whole, places).lanes for places in (7, 14, 20, 28, 40, 56)] == [8, 16, 16, 16, 16, 16]
-    assert [covering_lanes(halves, places).lanes for places in (7, 14, 20, 28, 40, 56)] == [8, 16, 8, 16, 8, 8]
 
 
 @given(st.integers(1, 3), st.integers(1, 5), st.integers(1, 70), st.sampled_from([1, 4, 8]), st.integers(1, 5))

@@ -20,7 +20,7 @@ from heterocc.compiler.lower.cpu.generate.convolution.filtering.filtered import 
 from heterocc.compiler.lower.cpu.generate.convolution.filtering.model import choose_blocks
 from heterocc.compiler.lower.cpu.generate.convolution.filtering.winograd import propose_winograd
 from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, Window
-from heterocc.compiler.lower.cpu.generate.cores import AVX512, ZEN5_CORE
+from heterocc.compiler.lower.cpu.generate.cores import AVX512, ZEN_CORE
 from heterocc.compiler.lower.cpu.generate.generate import FORMS
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.read import Kernel
@@ -44,7 +44,7 @@ node = helper.make_node
 RNG = np.random.default_rng(13)
 CPUS = st.sampled_from(runnable())
 SIZES = st.one_of(st.integers(1, 20), st.sampled_from([27, 28, 33, 56, 65, 70]))
-FAR, NEAR = (Isa(core, 16, 32) for core in (AVX512, ZEN5_CORE))
+FAR, NEAR = (Isa(core, 16, 32) for core in (AVX512, ZEN_CORE))
 """Instruction sets on cores whose third-level cache is far and near."""
 
 
