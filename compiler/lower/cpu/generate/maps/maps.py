@@ -42,11 +42,9 @@ from heterocc.compiler.lower.kernels.expressions import (
 )
 
 PARALLEL_ELEMENTS = 1 << 16
-"""The smallest number of elements that is divided among threads. A function of an element counts as `FUNCTION` more, a
-number that is read at a place from a table, as resizing does, as `GATHERED`, or as one where a vector has one place."""
+"""The smallest number of elements that is divided among threads. A function of an element counts as `FUNCTION` more."""
 
 FUNCTION = 8
-GATHERED = 4
 TASKS = 16
 """The smallest number of pieces of a long axis, if there are no other loops to divide among threads."""
 
@@ -220,16 +218,7 @@ class _Writer:
         functions = sum(is_function(n) for s in nest.after for n in outside_loads(s.value))
         self.wide = self.lanes * self.rows * (emit.TOGETHER if functions and self.rows == 1 else 1)
         """The numbers of an axis of fixed length that are computed together."""
-        self.work = math.prod(nest.extents) * (1 + FUNCTION * functions + self._looked_up())
-
-    def _looked_up(self) -> int:
-        """What numbers count that are read at places that are read from memory themselves."""
-        count = 0
-        for stage in self.nest.after:
-            along = [stage.iters[n] for n in self.shape.axis.loops]
-            places = [i for load in loads(stage.value) for i in load.indices if loads(i)]
-            count += sum(GATHERED if any(uses(place, v) for v in along) else 1 for place in places)
-        return count
+        self.work = math.prod(nest.extents) * (1 + FUNCTION * functions)
 
     def write(self, arguments: Arguments) -> None:
         """Write the kernel's body."""
@@ -257,8 +246,7 @@ class _Writer:
             parts = -(-vectors // -(-vectors // parts))  # of equal size
         with emit.loop(outer.length * parts, kind) as task:
             number, part = emit.unpacked(task, (outer.length, parts))
-            # The number of a plane, not divided by that of channels, is its place in memory.
-            fixed = [(outer, number)] if self._is_linear(outer) else self.nest.place(emit.split(outer, number))
+            fixed = self.nest.place(emit.split(outer, number))
             lanes = self._lanes(axis.length)
             share_vectors(axis.length, lanes, emit.Part(part, parts), partial(self._vector, arguments, fixed))
 
@@ -268,12 +256,6 @@ class _Writer:
         while is_number(size) and lanes > max(1, size):
             lanes //= 2
         return lanes
-
-    def _is_linear(self, axis: Axis) -> bool:
-        """Whether all that is read has a constant stride along an axis."""
-        reads = ((stage, load) for stage in self.nest.after for load in loads(stage.value))
-        forms = [offset(load.indices, load.source, stage.iters) for stage, load in reads]
-        return all(form is not None and axis.step(form) is not None for form in forms)
 
     def _vector(
         self,
