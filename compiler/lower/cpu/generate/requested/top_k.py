@@ -32,9 +32,6 @@ DIGIT = 256
 DIGITS = 4
 """Values of a byte, and the bytes of a value."""
 
-FEWEST_LANES = 4
-"""The smallest vector of columns that is faster than columns one by one."""
-
 _PLACE = (1 << 31) - 1
 _LEAST = tirx.const(-(1 << 63), "int64")
 
@@ -81,14 +78,8 @@ class _Order:
 
 def write_top_k(request: Request, arguments: Sequence[tirx.Buffer]) -> None:
     """Write `(data, values, places)`: the first `k` elements of the axis in order, and their int64 indices."""
-    axis = request.number("axis")
-    count, k = request.around(axis).length, request.shapes[1][axis]
-    # An axis of any size is checked when the kernel runs.
-    enough = (
-        nullcontext() if is_number(count) else build.Assert(index(count) >= index(k), request.text("few"), "ValueError")
-    )
-    with enough:
-        _write(request, arguments, _Order(request.dtypes[0], bool(request.number("largest"))), k)
+    order = _Order(request.dtypes[0], bool(request.number("largest")))
+    _write(request, arguments, order, request.shapes[1][request.number("axis")])
 
 
 def write_index_of(request: Request, arguments: Sequence[tirx.Buffer]) -> None:
@@ -96,25 +87,20 @@ def write_index_of(request: Request, arguments: Sequence[tirx.Buffer]) -> None:
 
     As ONNX Runtime compares each element with the first, NaN is never an extreme, except as the first one.
     """
-    order = _Order("float32", bool(request.number("largest")), bool(request.number("last")), compares=True)
-    outer, count, inner = request.around(request.number("axis"))
-
-    def zeros() -> None:
-        """ONNX leaves open what the place in an empty row is."""
-        with emit.loop(outer * inner) as place:
-            build.buffer_store(arguments[1], tirx.const(0, "int64"), [place])
-
-    if is_number(count):
-        _write(request, arguments, order, 1)
-    else:
-        emit.either(index(count) >= index(1), lambda: _write(request, arguments, order, 1), zeros)
+    largest, last = (bool(request.number(name)) for name in ("largest", "last"))
+    _write(request, arguments, _Order("float32", largest, last, compares=True), 1)
 
 
 def _write(request: Request, arguments: Sequence[tirx.Buffer], order: _Order, k: int) -> None:
-    lanes = request.lanes(request.around(request.number("axis")).inner)
-    beside = lanes >= FEWEST_LANES and k <= lanes // 2
+    _, count, inner = request.around(request.number("axis"))
+    beside = 0 < k <= request.lanes(inner) // 2
     data, *values, places = arguments
-    (_write_columns if beside else _write_rows)(request, data, values, places, order, k)
+    # An axis of any size is checked when the kernel runs.
+    enough = (
+        nullcontext() if is_number(count) else build.Assert(index(count) >= index(k), request.text("few"), "ValueError")
+    )
+    with enough:
+        (_write_columns if beside else _write_rows)(request, data, values, places, order, k)
 
 
 def _write_columns(
