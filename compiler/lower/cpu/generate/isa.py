@@ -44,11 +44,6 @@ class Isa:
     weights_of: Callable[[int], Sequence[np.ndarray]] = field(default=lambda _: (), compare=False, repr=False)
 
     @property
-    def has_masks(self) -> bool:
-        """Whether vectors of these lanes have masks."""
-        return self.masks and self.lanes > 1
-
-    @property
     def reads_parts(self) -> bool:
         """Whether vectors are read by masks in the time of others: with AVX2, too, which stores them slowly."""
         return self.lanes >= 8

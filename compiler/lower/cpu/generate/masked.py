@@ -24,13 +24,11 @@ from heterocc.compiler.lower.cpu.generate.read import Fold, Kernel, Stage
 from heterocc.compiler.lower.kernels.expressions import dtype_of, loads
 
 
-def mask(first: tirx.Expr, lanes: int, count: int, *, may_precede: bool = True) -> tirx.Expr:
-    """Which of `lanes` places from `first` on are among `count`. None is negative unless one `may_precede` them."""
+def mask(first: tirx.Expr, lanes: int, count: int) -> tirx.Expr:
+    """Which of `lanes` places from `first` on are among `count`; some may precede them, and be negative."""
     if lanes == 1:
-        return tirx.all(first >= index(0), first < index(count)) if may_precede else first < index(count)
+        return tirx.all(first >= index(0), first < index(count))
     places = build.ramp(tirx.Cast("int32", first), tirx.const(1, "int32"), lanes)
-    if not may_precede:
-        return places < build.broadcast(tirx.Cast("int32", index(count)), lanes)
     if isinstance(first, tirx.IntImm):  # TVM has no negative constants without a sign
         below = places < build.broadcast(tirx.Cast("int32", index(count)), lanes)
         return tirx.And(places >= emit.zeros(lanes, "int32"), below) if int(first) < 0 else below

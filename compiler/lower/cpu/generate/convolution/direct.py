@@ -129,7 +129,7 @@ class DirectWriter(CopiedRows):
     def _has_few(self) -> bool:
         """Whether a line of a few places, whose number is known only at run time, has code of its own."""
         fits = all(run.size <= self.isa.lanes for run in self.channel_runs)
-        return not is_number(self.vectors) and self.isa.has_masks and fits and self.kind is FLOATS
+        return not is_number(self.vectors) and self.isa.masks and fits and self.kind is FLOATS
 
     def _tile(
         self,

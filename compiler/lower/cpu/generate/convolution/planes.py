@@ -281,7 +281,7 @@ class PlaneWriter(ABC):
 
         narrow = isinstance(starts[0], tirx.IntImm) and not (is_number(places) and places >= lanes)
         if narrow and self.masks:
-            stored = mask(index(0), lanes, places, may_precede=False)
+            stored = mask(index(0), lanes, places)
             one = partial(_of_column, place_of)
             store_masked(self.kernel, arguments, sums[0], (tall, lanes), self.along, one, stored)
             return

@@ -234,7 +234,7 @@ class ProductWriter(ProductReads):
         if not known or numbers is None or vectors is not None or self.kind is not FLOATS:
             return False
         fits = all(run.size <= self.isa.lanes for run in numbers.runs)
-        return fits and (self.masked or (self.copies and self.isa.has_masks))
+        return fits and (self.masked or (self.copies and self.isa.masks))
 
     def _few(self, arguments: Arguments, place: Place, rows: Run, first: tirx.Expr) -> tirx.Buffer:
         """The sums of a tile of rows of a few columns."""

@@ -64,7 +64,7 @@ class ProductReads:
 
     def _filled(self, lanes: int) -> tirx.Expr:
         """Which lanes of a vector all columns fill."""
-        return mask(index(0), lanes, self.length, may_precede=False)
+        return mask(index(0), lanes, self.length)
 
     def numbers(
         self, arguments: Arguments, place: Place, rows: Run, first: tirx.Expr

@@ -85,23 +85,19 @@ class RowWriter:
     def share_rows(self, count: int, size: int, body: Callable[[tirx.Expr], None]) -> None:
         """Write `body(row)` for `count` rows, divided among threads.
 
-        Each thread has memory for `size` elements of each stored stage.
+        Each thread has memory for `size` elements of each stored stage that is no output.
         """
         parallel = typical(self.work) >= PARALLEL_ELEMENTS
         tasks = smaller(count, TASKS) if parallel else 1
         with emit.loop(tasks, "parallel" if parallel else "serial") as task:
-            self.scratch = {number: emit.scratch(size) for number in self.kept_rows}
+            kept = (n for n in self.plan.stored if self.rows.argument(self.rows.stages[n].buffer) is None)
+            self.scratch = {number: emit.scratch(size) for number in kept}
             first, end = emit.share(task, tasks, count)
             if is_number(count) and tasks == count:
                 body(task)
             else:
                 with build.serial(first, end) as row:
                     body(row)
-
-    @property
-    def kept_rows(self) -> list[int]:
-        """The stages that are stored for later passes, without outputs."""
-        return [n for n in self.plan.stored if self.rows.argument(self.rows.stages[n].buffer) is None]
 
     def single(self, number: int, value: tirx.Expr) -> tuple[Axis, tirx.Expr]:
         """A single loop as an axis."""
