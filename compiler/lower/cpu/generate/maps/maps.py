@@ -51,9 +51,6 @@ TASKS = 16
 MOST_PIECES = 8
 """The limit on pieces of an axis, because each has separate code."""
 
-SHORT = 8
-"""The length of an axis of bytes below which vectors along it do not pay."""
-
 _VECTOR_TYPES = ("float32", "float64", "int32", "int64", "int8", "uint8")
 """Types that TVM stores in vectors element by element; it stores booleans bitwise."""
 
@@ -69,8 +66,6 @@ def generate_map(function: tirx.PrimFunc, isa: Isa) -> tuple[tirx.PrimFunc, tupl
     if _alternates(nest, isa.lanes):
         return function, ()
     writer = _Writer(nest, isa)
-    if writer.lanes > isa.lanes and typical(writer.shape.axis.length) < SHORT:
-        return None
     return emit.written(nest, {}, writer.write), ()
 
 

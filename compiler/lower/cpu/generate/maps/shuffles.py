@@ -105,7 +105,7 @@ def _in_turn(nest: Nest, axis: Axis, rows: int, first: int | tirx.Expr, lanes: i
                 there = [known.simplify(substituted(i, [(step, index(0))])) for i in here]
                 if _follow(here, there, step, load.source, known):
                     starts.append(known.simplify(flat_place(there, load.source)))
-            if len(starts) < rows or not _is_number_of_argument(nest, load):
+            if len(starts) < rows or nest.argument(load.source) is None:
                 return []
             reads.append(_Read(load, starts))
     return reads
@@ -122,10 +122,6 @@ def _follow(
     return is_zero(known.simplify(flat_place(here, buffer) - flat_place(there, buffer) - step))
 
 
-def _is_number_of_argument(nest: Nest, load: TensorLoad) -> bool:
-    return nest.argument(load.source) is not None and dtype_of(load) == "float32"
-
-
 def shuffled(
     nest: Nest, arguments: Arguments, axis: Axis, fixed: Place, start: tirx.Expr, lanes: int, rows: int
 ) -> list[list[Read]]:
@@ -140,15 +136,16 @@ def shuffled(
     here = loop_values(fixed, nest.loops)
     for read in _in_turn(nest, axis, rows, start if isinstance(first, tirx.Expr) else first, lanes):
         flat, places = arguments.flat(read.load.source), [substituted(place, here) + step for place in read.starts]
-        registers = [_put(emit.vector(flat, place, lanes), lanes) for place in places]
+        dtype = dtype_of(read.load)
+        registers = [_put(emit.vector(flat, place, lanes), lanes, dtype) for place in places]
         whole = [emit.vector(register, index(0), lanes) for register in registers]
         for part, reads_of_part in enumerate(every):
-            reads_of_part.append((read.load, _put(interleaved(whole, lanes, part), lanes)))
+            reads_of_part.append((read.load, _put(interleaved(whole, lanes, part), lanes, dtype)))
     return every
 
 
-def _put(vector: tirx.Expr, lanes: int) -> tirx.Buffer:
-    register = emit.registers(1, lanes)
+def _put(vector: tirx.Expr, lanes: int, dtype: str) -> tirx.Buffer:
+    register = emit.registers(1, lanes, dtype)
     emit.put(register, vector, index(0), lanes)
     return register
 

@@ -153,7 +153,17 @@ def test_pixels_that_become_an_image_or_come_from_one_are_transposed_in_register
 
 @pytest.mark.parametrize("cpu", runnable())
 @pytest.mark.parametrize(
-    ("dtype", "shape"), [("uint8", (21, 37)), ("int8", (64, 16)), ("int32", (9, 33)), ("int64", (5, 18))]
+    ("dtype", "shape"),
+    [
+        ("uint8", (21, 37)),
+        ("int8", (64, 16)),
+        ("int32", (9, 33)),
+        ("int64", (5, 18)),
+        ("uint8", (3, 137)),
+        ("int8", (2, 70)),
+        ("int32", (4, 33)),
+        ("int64", (3, 18)),
+    ],  # fmt: skip
 )
 def test_transposing_integers_is_generated_and_agrees(cpu: str, dtype: str, shape: tuple[int, int]) -> None:
     x = RNG.integers(-128 if dtype != "uint8" else 0, 128, shape).astype(dtype)
