@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from tvm import tirx
 from tvm.script.ir_builder import tirx as build
@@ -36,15 +37,8 @@ class _Routes:
         self.order, self.starts = order, starts
         self.experts, self.each = request.number("experts"), request.number("each")
 
-    def source(self, first: tirx.Expr, count: int) -> Callable[[tirx.Expr], tirx.Expr]:
-        """The places of the rows of some routes."""
-        return self._held(first, count, self.each)
-
-    def target(self, first: tirx.Expr, count: int) -> Callable[[tirx.Expr], tirx.Expr]:
-        """The places of the results of some routes."""
-        return self._held(first, count, 1)
-
-    def _held(self, first: tirx.Expr, count: int, each: int) -> Callable[[tirx.Expr], tirx.Expr]:
+    def places(self, each: int, first: tirx.Expr, count: int) -> Callable[[tirx.Expr], tirx.Expr]:
+        """The places of the rows of some routes, of which a row has `each`; with 1, those of their results."""
         held = emit.registers(count, 1, "int64")
         with emit.loop(count, "unroll") as row:
             route = self.order[first + row]
@@ -75,7 +69,8 @@ def write_expert_product(request: Request, arguments: Sequence[tirx.Buffer]) -> 
     def write_experts(write: WriteRows) -> None:
         def of_expert(expert: tirx.Expr, first: tirx.Expr, number: int) -> None:
             begin = build.bind(expert * index(request.number("tiles")))
-            write(replace(product, begin=begin, sources=routes.source, targets=routes.target), first, number)
+            sources, targets = (partial(routes.places, each) for each in (routes.each, 1))
+            write(replace(product, begin=begin, sources=sources, targets=targets), first, number)
 
         routes.of_each(of_expert)
 
