@@ -163,7 +163,7 @@ def test_pixels_that_become_an_image_or_come_from_one_are_transposed_in_register
         ("int8", (2, 70)),
         ("int32", (4, 33)),
         ("int64", (3, 18)),
-    ],  # fmt: skip
+    ],
 )
 def test_transposing_integers_is_generated_and_agrees(cpu: str, dtype: str, shape: tuple[int, int]) -> None:
     x = RNG.integers(-128 if dtype != "uint8" else 0, 128, shape).astype(dtype)
