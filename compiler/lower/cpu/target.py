@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import tvm
 
 from heterocc.compiler.devices.device import TargetDevice
-from heterocc.compiler.devices.host import host_cpu
+from heterocc.compiler.devices.host import host_cpu, target_arch
 from heterocc.compiler.lower.codegen.tvm_target import tvm_target
 
 if TYPE_CHECKING:
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 OPTIMISATION = 2
 """LLVM's level of optimisation. 3 takes a tenth longer for the same speed; with 1, products run 1.4 times as long."""
 
+ANY_X86 = ("+prfchw",)
+"""Instructions that every 64-bit x86 accepts: prefetches of lines to write, which older CPUs take for no operation."""
+
 
 def cpu_target(device: TargetDevice) -> Target:
     """The `tvm.target.Target` that a CPU device compiles for; this machine's CPU if the device names none.
@@ -25,6 +28,9 @@ def cpu_target(device: TargetDevice) -> Target:
     Raises DeviceError for attributes that TVM refuses.
     """
     attributes = {"kind": "llvm", "opt-level": OPTIMISATION, **(device.target or host_cpu().target)}
+    if target_arch(attributes) == "x86_64":
+        given = attributes.get("mattr", ())
+        attributes["mattr"] = (*ANY_X86, *(given if isinstance(given, tuple) else str(given).split(",")))
     return tvm_target(device, attributes, "check mtriple, mcpu and mattr")
 
 

@@ -196,12 +196,12 @@ def put(buffer: tirx.Buffer, value: tirx.Expr, start: tirx.Expr, lanes: int) -> 
     build.buffer_store(buffer, value, [build.ramp(start, index(1), lanes) if lanes > 1 else start])
 
 
-def prefetch(buffer: tirx.Buffer, place: tirx.Expr, *, second: bool = False) -> None:
-    """Prefetch the cache line of an element, which may be beyond the end.
+def prefetch(buffer: tirx.Buffer, place: tirx.Expr, *, to_write: bool = False, second: bool = False) -> None:
+    """Prefetch the cache line of an element, to read or to write it; it may be beyond the end.
 
     It comes to the first-level cache, or the `second`.
     """
-    how = [tirx.const(number, "int32") for number in (0, 2 if second else 3, 1)]  # to read; 1: data
+    how = [tirx.const(number, "int32") for number in (int(to_write), 2 if second else 3, 1)]  # 1: data
     build.evaluate(tirx.call_llvm_intrin("void", "llvm.prefetch", tirx.address_of(buffer[place]), *how))
 
 

@@ -45,8 +45,9 @@ def propose_channels(kernel: Kernel, isa: Isa) -> Iterator[Candidate]:
     if conv is None or not can_store(kernel) or isa.lanes < FEWEST_LANES or conv.outputs < isa.lanes:
         return
     if conv.rows.places * conv.columns.places >= FEWEST_PIXELS:
-        writer = partial(ChannelTiles, kernel, in_long_rows(conv))
-        yield Candidate("channels", writer(isa).cycles, writer)
+        writer = partial(ChannelTiles, kernel, in_long_rows(conv, isa))
+        tiling = writer(isa)
+        yield Candidate("channels", tiling.cycles, writer, "in place" if tiling.copied is None else "of copies")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +65,16 @@ class _Term:
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """A row of outputs of an image's group: row number `down` of a chunk that begins at row `top`."""
+    """A row of outputs of an image's group: row number `down` of a chunk that begins at row `top`.
+
+    `kept` is the place of its sums.
+    """
 
     image: tirx.Expr
     group: tirx.Expr
     top: tirx.Expr
     down: tirx.Expr
+    kept: tirx.Expr
 
     @property
     def row(self) -> tirx.Expr:
@@ -83,7 +88,7 @@ class _Memory:
 
     sums: tirx.Buffer
     turned: tirx.Buffer
-    copied: tirx.Buffer
+    copied: tirx.Buffer | None
 
 
 class ChannelTiles(Tiling):
@@ -91,28 +96,55 @@ class ChannelTiles(Tiling):
 
     def write(self, arguments: Arguments) -> None:
         """Write the kernel's body."""
+        conv, copied = self.conv, self.copied
         tiles = sum(r.count for r in self.vector_runs)
-
-        def chunk(
-            copied: tirx.Buffer, where: tuple[tirx.Expr, tirx.Expr, tirx.Expr], part: tuple[tirx.Expr, int]
-        ) -> None:
+        tasks = (conv.batch, conv.groups, self.chunks, self.parts)
+        with emit.shared_loop(conv.batch * conv.groups * self.chunks * self.parts, conv.work) as task:
+            image, group, chunk, part = emit.unpacked(task, tasks)
+            top = chunk * index(self.rows)
+            if conv.rows.places % self.rows:  # the last chunk overlaps the one before
+                top = emit.bound(tirx.min(top, index(conv.rows.places - self.rows)))
             held = self.widest * self.across
-            memory = _Memory(emit.scratch(held), emit.scratch(held), copied)
+            sums = emit.scratch(held * (self.rows if self.blocks > 1 else 1))
+            memory = _Memory(sums, emit.scratch(held), copied and emit.scratch(copied.length))
+            if copied is not None:
+                copied.copy(arguments, memory.copied, image * index(conv.groups) + group, top)
 
             def of_run(run: Run) -> None:
                 channels = run, emit.start_of(run, tile) * index(self.isa.lanes)
-                with emit.loop(self.rows) as down:  # weights are read again from a near cache
-                    line = _Line(*where, down)
-                    self._products(arguments, memory, channels, line)
-                    self._store(arguments, memory, channels, line)
 
-            with emit.share_loop(*part, tiles) as tile:
+                def lines() -> Iterator[_Line]:
+                    """A loop over rows: they change fastest, so that weights are read again from a near cache."""
+                    with emit.loop(self.rows) as down:
+                        yield _Line(image, group, top, down, down * index(held) if self.blocks > 1 else index(0))
+
+                # The first block has code of its own, which adds its products to zeros.
+                for before, count in ((0, 1), (1, self.blocks - 1))[: min(self.blocks, 2)]:
+                    with emit.loop(count) as number:
+                        for line in lines():
+                            self._products(arguments, memory, channels, line, number + index(before), before > 0)
+                            if self.blocks == 1:
+                                self._store(arguments, memory, channels, line)
+                if self.blocks > 1:
+                    for line in lines():
+                        self._store(arguments, memory, channels, line)
+
+            with emit.share_loop(part, self.parts, tiles) as tile:
                 emit.either_run(self.vector_runs, tile, of_run)
 
-        self.copied.write_chunks(arguments, self.parts, chunk)
+    def _products(
+        self,
+        arguments: Arguments,
+        memory: _Memory,
+        channels: tuple[Run, tirx.Expr],
+        line: _Line,
+        block: tirx.Expr,
+        continued: bool,
+    ) -> None:
+        """Add the products of a block to the sums of a row in memory if they are `continued`, else put them there.
 
-    def _products(self, arguments: Arguments, memory: _Memory, channels: tuple[Run, tirx.Expr], line: _Line) -> None:
-        """Put the sums of a row in memory. `channels` are the tile and the number of its first channel."""
+        `channels` are the tile and the number of its first channel.
+        """
         (run, channel), lanes = channels, self.isa.lanes
         weights = arguments.flat(self.kernel.function.params[self.conv.weight])
         base = line.group * index(self.packing.block) + channel * index(self.packing.terms)
@@ -127,39 +159,63 @@ class ChannelTiles(Tiling):
             with emit.loop(pixels.count) as number:
                 start = emit.bound(index(pixels.start) + number * index(pixels.size))
 
+                def at(pixel: tirx.Expr, column: int, start: tirx.Expr = start) -> tirx.Expr:
+                    return line.kept + (start + pixel) * index(width) + index(column * lanes)
+
+                def begin(pixel: tirx.Expr, column: int, at: Callable[..., tirx.Expr] = at) -> tirx.Expr:
+                    return emit.vector(memory.sums, at(pixel, column), lanes)
+
                 def walk(
                     _: int, step: Step, number: tirx.Expr = number, first: int = pixels.first, start: tirx.Expr = start
                 ) -> None:
                     if self.conv.taps == 1 and 4 * self.packing.size > self.isa.core.fetched_weights:
-                        ahead = lines_after(weights, base, width * self.packing.terms)
-                        part = emit.Part(number + index(first), tiles)
-                        step = fetching_shares(step, self.conv.inputs, *ahead, lambda term: term.input, part)
-                    self._walk((line.row, start), step)
+                        size, count = width * self.packing.terms, tiles * self.blocks
+                        tile = block * index(tiles) + number + index(first)
+                        step = fetching_shares(
+                            step,
+                            self.inputs,
+                            *lines_after(weights, base, size),
+                            lambda term: term.input - term.first,
+                            emit.Part(tile, count),
+                        )
+                    self._walk((line.row, start), block * index(self.inputs), step)
 
-                factor = self._factor(memory.copied, line, start)
-                terms = self.packing.terms
-                sums = emit.product_tile(pixels.size, run.size, terms, self.isa, factor, loaded, walk)
+                factor = self._factor(arguments, memory.copied, line, start)
+                terms = self.inputs * self.conv.taps
+                sums = emit.product_tile(
+                    pixels.size, run.size, terms, self.isa, factor, loaded, walk, begin=begin if continued else None
+                )
                 with emit.loop(pixels.size, "unroll") as pixel:
                     for column, buffer in enumerate(sums):
                         value = emit.vector(buffer, pixel * index(lanes), lanes)
-                        to = (start + pixel) * index(width) + index(column * lanes)
-                        emit.put(memory.sums, value, to, lanes)
+                        emit.put(memory.sums, value, at(pixel, column), lanes)
 
-    def _factor(self, copied: tirx.Buffer, line: _Line, start: tirx.Expr) -> Callable[[tirx.Expr, _Term], tirx.Expr]:
+    def _factor(
+        self, arguments: Arguments, copied: tirx.Buffer | None, line: _Line, start: tirx.Expr
+    ) -> Callable[[tirx.Expr, _Term], tirx.Expr]:
         """The number that a pixel of a tile from `start` has for a term."""
-        columns = self.conv.columns
+        conv, rows, columns = self.conv, self.conv.rows, self.conv.columns
 
-        def factor(pixel: tirx.Expr, term: _Term) -> tirx.Expr:
-            begin = self.copied.place(term.input, term.row, index(0), line.down)
-            return copied[begin + (start + pixel) * index(columns.stride) + term.tap * index(columns.dilation)]
+        def across(pixel: tirx.Expr, term: _Term) -> tirx.Expr:
+            return (start + pixel) * index(columns.stride) + term.tap * index(columns.dilation)
 
-        return factor
+        if copied is not None and self.copied is not None:
+            begin = self.copied.place
+            return lambda pixel, term: copied[begin(term.input, term.row, index(0), line.down) + across(pixel, term)]
+        flat = arguments.flat(conv.data)
+        first = (line.image * index(conv.groups) + line.group) * index(conv.inputs)
 
-    def _walk(self, place: tuple[tirx.Expr, tirx.Expr], step: Step) -> None:
-        """Call `step` for the terms in a tile at a row and column, but for taps in the padding."""
-        together, (row, column), columns = self.in_turn, place, self.conv.columns
-        with emit.loop(self.conv.inputs // together) as several, loop_inside(self.conv.rows, row) as down:
-            first = several * index(together)
+        def place(term: _Term) -> tirx.Expr:
+            down = line.row * index(rows.stride) + term.row * index(rows.dilation)
+            return ((first + term.input) * index(rows.size) + down) * index(columns.size)
+
+        return lambda pixel, term: flat[place(term) + across(pixel, term)]
+
+    def _walk(self, place: tuple[tirx.Expr, tirx.Expr], begin: tirx.Expr, step: Step) -> None:
+        """Call `step` for the terms of a block of inputs in a tile at a row and column, but for taps in the padding."""
+        together, (row, column), columns = min(self.in_turn, self.inputs), place, self.conv.columns
+        with emit.loop(self.inputs // together) as several, loop_inside(self.conv.rows, row) as down:
+            first = begin + several * index(together)
             with loop_inside(columns, column, self.tallest) if self.leaves_out else emit.loop(columns.taps) as tap:
                 emit.in_turn(together, lambda i, number: step(_Term(first + i, down, tap, first), number))
 
@@ -174,7 +230,7 @@ class ChannelTiles(Tiling):
                 pixel = block * index(lanes) + index(i)
                 if i >= places % lanes > 0:  # there is none in the last block
                     pixel = tirx.min(pixel, index(places - 1))
-                begin = pixel * index(wide) + vector * index(lanes)
+                begin = line.kept + pixel * index(wide) + vector * index(lanes)
                 emit.put(register, emit.vector(memory.sums, begin, lanes), index(0), lanes)
             for i, register in enumerate(transposed(held, lanes)):
                 to = (vector * index(lanes) + index(i)) * index(across) + block * index(lanes)

@@ -1,7 +1,9 @@
 """Convolutions with vectors along output channels: how they are divided into tiles, and the modelled time.
 
 A tile is some pixels of a row times some vectors of channels: sums in registers, to which each step adds the products
-of one number of each pixel with the vectors of weights of one term.
+of one number of each pixel with the vectors of weights of one term. It walks over all its terms, or, with many input
+channels, over those of one block of them: what tiles read of it stays in a first-level cache, and sums of all rows are
+kept in memory from block to block (Goto and van de Geijn, "Anatomy of high-performance matrix multiplication", 2008).
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.generate.tiles import MOST_ROWS, registers_of, runs
+from heterocc.compiler.lower.cpu.sizes import typical
 from heterocc.compiler.lower.kernels.expressions import divisor_up_to
 
 HELD = 2
@@ -30,12 +33,24 @@ do not stay in a first-level cache until then."""
 TAP_CYCLES = 0.3
 """The time in cycles that loops over one tap after the other add to a step."""
 
+LINES_BYTES = 85
+"""The bytes of the cache lines with the pixels of a tile, in the mean of their places."""
+
+FEWEST_TERMS = 48
+"""The least terms of a block: the sums of fewer would mostly be loaded and stored."""
+
+KEPT_CYCLES = 1.5
+"""The time of loading a vector of sums of the block before, and of storing it."""
+
 MOST_TOGETHER = 64
 """The limit on input channels that come one after the other for a tap: what a tile reads of them at all taps is to stay
 in a first-level cache."""
 
 FEWEST_TOGETHER = 16
 """The smallest number of them: fewer would leave little between two loops."""
+
+USUAL_VECTORS = 2
+"""The vectors of most tiles."""
 
 FEWEST_OF_A_ROW = 48
 MOST_OF_A_ROW = 224
@@ -49,8 +64,8 @@ def inputs_together(inputs: int) -> int:
     return together if together >= FEWEST_TOGETHER else inputs
 
 
-def in_long_rows(conv: Convolution) -> Convolution:
-    """A 1x1 convolution of all pixels as one of longer rows, if these divide them.
+def in_long_rows(conv: Convolution, isa: Isa) -> Convolution:
+    """A 1x1 convolution of all pixels as one of other rows, as many as give threads enough tasks, if some divide them.
 
     Rows of a narrow map would leave few pixels to the last tile of each.
     """
@@ -58,11 +73,21 @@ def in_long_rows(conv: Convolution) -> Convolution:
     if not (conv.taps == 1 and rows.places == rows.size and columns.places == columns.size) or conv.is_flattened:
         return conv
     pixels = rows.places * columns.places
-    counts = range(-(-pixels // MOST_OF_A_ROW), pixels // FEWEST_OF_A_ROW + 1)
-    count = next((n for n in reversed(counts) if pixels % n == 0), rows.places)  # many: they are tasks of threads
+    counts = [n for n in range(-(-pixels // MOST_OF_A_ROW), pixels // FEWEST_OF_A_ROW + 1) if pixels % n == 0]
+    if not counts:
+        return conv
+    wanted = tasks_wanted(conv, isa)
+    count = next((n for n in counts if n >= wanted), counts[-1])
     return replace(
         conv, rows=Window(count, 0, 1, 1, 1, count), columns=Window(pixels // count, 0, 1, 1, 1, pixels // count)
     )
+
+
+def tasks_wanted(conv: Convolution, isa: Isa) -> int:
+    """The chunks of an image that give threads enough tasks."""
+    if typical(conv.work) < emit.PARALLEL_WORK:
+        return 1
+    return -(-emit.TASKS // (conv.usual_images * -(-conv.outputs // (USUAL_VECTORS * isa.lanes))))
 
 
 def without_stride(conv: Convolution) -> Convolution:
@@ -74,21 +99,26 @@ def without_stride(conv: Convolution) -> Convolution:
 class Tiling:
     """The tiles of a convolution of images of a fixed size, and their time.
 
-    Chunks of rows, whose inputs are `copied` if they have padding or strides, and `parts` of the channels are the tasks
-    of threads. A last vector of channels that would exceed them starts earlier, and computes outputs of the one before
-    again.
+    Chunks of `rows` rows and parts of the channels are the tasks of threads. Without padding and strides, inputs are
+    read where they are; else rows are copied for each chunk. A last vector of channels that would exceed them starts
+    earlier, and computes outputs of the one before again.
     """
 
     def __init__(self, kernel: Kernel, conv: Convolution, isa: Isa) -> None:
         self.kernel, self.conv, self.isa = kernel, conv, isa
-        inside = conv.rows.is_inside and conv.columns.is_inside and conv.rows.stride == conv.columns.stride == 1
-        in_place = inside and not conv.is_flattened
-        self.copied = CopiedRows(kernel, without_stride(conv), isa, conv.columns.stride, in_place=in_place)
-        self.rows, self.chunks = self.copied.rows, self.copied.chunks
+        in_place = conv.rows.is_inside and conv.columns.is_inside and conv.columns.stride == 1 and not conv.is_flattened
+        self.copied = None if in_place else CopiedRows(kernel, without_stride(conv), isa, conv.columns.stride)
+        few = 1 if conv.taps == 1 else -(-conv.rows.places // tasks_wanted(conv, isa))
+        self.rows = self.copied.rows if self.copied else few
+        self.chunks = -(-conv.rows.places // self.rows)
         self._vectors = -(-conv.outputs // isa.lanes)
+        usual = USUAL_VECTORS * isa.lanes
+        self._blocked = isa.core.block_bytes > 0 and conv.inputs * self._input_bytes(usual) > isa.core.block_bytes
         tall, wide = self._choose()
         self.vector_runs, self.pixel_runs = runs(self._vectors, wide), runs(conv.columns.places, tall)
-        self.in_turn = conv.inputs if conv.taps == 1 else inputs_together(conv.inputs)
+        self.inputs = self._inputs_of_block() if self._blocked else conv.inputs
+        self.blocks = conv.inputs // self.inputs
+        self.in_turn = self.inputs if self._blocked or conv.taps == 1 else inputs_together(conv.inputs)
         self.packing = Panels(
             conv.weight,
             (conv.groups, conv.outputs, conv.inputs // self.in_turn, self.in_turn, conv.rows.taps, conv.columns.taps),
@@ -131,6 +161,16 @@ class Tiling:
         """Modelled time of the convolution."""
         return self._cycles_in(self.parts)
 
+    def _input_bytes(self, wide: int) -> int:
+        """What a tile of `wide` channels reads of an input channel: weights, and of 1x1 whole lines of the cache."""
+        return 4 * self.conv.taps * wide + (LINES_BYTES if self.copied is None and self.conv.taps == 1 else 0)
+
+    def _inputs_of_block(self) -> int:
+        """The input channels of a block."""
+        conv, most = self.conv, self.isa.core.block_bytes // self._input_bytes(self.widest)
+        sizes = [n for n in range(1, conv.inputs + 1) if conv.inputs % n == 0 and n * conv.taps >= FEWEST_TERMS]
+        return max((n for n in sizes if n <= most), default=min(sizes, default=conv.inputs))
+
     def _choose(self) -> tuple[int, int]:
         """Pixels and vectors of a tile with the least modelled time."""
         sizes = [
@@ -150,7 +190,7 @@ class Tiling:
     def _held(self, tall: int) -> int:
         """Registers for the inputs of `tall` pixels, and spare ones."""
         columns, core = self.conv.columns, self.isa.core
-        if self.copied.in_place:
+        if self.copied is None or self._blocked:
             return 1 + core.spare
         if core.few_registers and columns.taps > 1 and columns.stride <= columns.reach:
             return tall + 1  # LLVM keeps those that several taps read, and computes with what is left
@@ -164,6 +204,8 @@ class Tiling:
     def _step_cycles(self, tall: int, wide: int) -> float:
         """Modelled time of one term in a tile; few pixels wait for weights that a first-level cache does not hold."""
         conv, core = self.conv, self.isa.core
+        if self._blocked:
+            return max(core.step_cycles(tall, wide), (tall + wide) / 2)
         loops = TAP_CYCLES if conv.taps > 1 else 0.0
         weights = 4 * conv.inputs * conv.taps * wide * self.isa.lanes
         far = core.second_miss if weights > core.far_bytes else core.first_miss if weights > core.first_cache else 0.0
@@ -175,8 +217,8 @@ class Tiling:
         conv = self.conv
         tap_rows = sum(len(taps_of(conv.rows, place)) for place in range(conv.rows.places)) / conv.rows.places
         row = self._row_cycles(self.tallest, self.widest // self.isa.lanes)
-        far = far_time(self.copied.row_bytes, 4 * self.widest * self.packing.terms, self.isa)
-        return self.rows * tap_rows * conv.inputs * row * far
+        read = self.copied.row_bytes if self.copied else 4 * conv.inputs * conv.rows.taps * conv.columns.size
+        return self.rows * tap_rows * conv.inputs * row * far_time(read, 4 * self.widest * self.packing.terms, self.isa)
 
     def _parts(self) -> int:
         """The number of parts of the output channels, each of which copies the inputs by itself."""
@@ -188,8 +230,9 @@ class Tiling:
         """Modelled time of the convolution, with so many parts of the output channels."""
         conv, chunks = self.conv, self.conv.usual_images * self.chunks
         near = 8 * self.widest * self.across <= self.isa.core.first_cache
+        kept = (self.blocks - 1) * self._vectors * KEPT_CYCLES * conv.columns.places
         stored = TURN_CYCLES * self.across + (STORE_CYCLES if near else STORE_FAR_CYCLES) * conv.columns.places
-        sums = chunks * (self._sum_cycles + self.rows * conv.outputs * stored)
-        copies = conv.usual_images * parts * self.copied.all_copied
-        again = conv.usual_images * self.copied.again_cycles(self.chunks)
+        sums = chunks * (self._sum_cycles + self.rows * (conv.outputs * stored + kept))
+        copies = conv.usual_images * parts * self.copied.all_copied if self.copied else 0.0
+        again = conv.usual_images * self.copied.again_cycles(self.copied.chunks) if self.copied else 0.0
         return (sums + copies) * emit.sharing(conv.work, chunks * parts) + again

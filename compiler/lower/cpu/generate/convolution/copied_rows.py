@@ -28,6 +28,9 @@ from heterocc.compiler.lower.cpu.generate.terms import NUMBERS, Term
 from heterocc.compiler.lower.cpu.sizes import Dim, exceeds, is_number, larger, smaller, typical
 from heterocc.compiler.lower.kernels.expressions import dtype_of
 
+MOST_UNROLLED = 9
+"""The limit on unrolled taps of one column."""
+
 CHANNELS_A_PART = 32
 """The smallest number of output channels for which rows are copied."""
 
@@ -86,27 +89,19 @@ def unrolled_taps(columns: Window) -> int:
 class CopiedRows:
     """A generator of a convolution's loops over chunks of output rows, with a copy of each one's input rows.
 
-    Columns of outputs that exist are `apart`. Rows without padding and strides may be read `in_place`, from `begin` on.
+    Columns of outputs that exist are `apart`.
     """
 
     kind: Term
 
-    def __init__(self, kernel: Kernel, conv: Convolution, isa: Isa, apart: int = 1, *, in_place: bool = False) -> None:
+    def __init__(self, kernel: Kernel, given: Convolution, isa: Isa, apart: int = 1) -> None:
         self.copying = isa = isa.of(kernel.dtype)
-        self.kernel, self.apart, self.in_place = kernel, apart, in_place
-        self.begin = self.piece_start = index(0)
-        self.given, self.pieces, row = conv, 1, conv.columns
-        one = is_number(conv.rows.places) and conv.rows.places == conv.rows.taps == 1
-        if one and not is_number(row.size) and takes_vectors(row.stride, isa, kernel.dtype):
-            # All tiles of channels read the copy of a piece from a near cache, which a long row would not stay in.
-            held = isa.core.copy_bytes // (4 * conv.inputs * len(row.phases) * isa.lanes)
-            vectors = -(-row.places // isa.lanes)
-            self.pieces = -(-vectors // max(PIECE, min(held, LONG_PIECE)))
-            piece = replace(row, places=isa.lanes * -(-vectors // self.pieces))
-            conv = replace(conv, batch=conv.batch * self.pieces, columns=piece)
-        self.conv = conv
+        self.kernel, self.given, self.apart = kernel, given, apart
+        self.pieces = self._pieces(isa)
+        self.piece_start = index(0)
+        self.conv = conv = self._of_pieces(isa)
         self.kind = NUMBERS[kernel.dtype]
-        self.pitch = conv.columns.size if in_place else conv.columns.extent
+        self.pitch = conv.columns.extent
         most = conv.rows.places * self.pitch
         self.isa = isa.narrowed(most)
         # Chunks of few rows suit images of all sizes; of one row, all.
@@ -116,12 +111,34 @@ class CopiedRows:
         self.chunks = self._chunks()
         places = conv.rows.places
         self._take_rows(min(self.usual_rows, places) if self.fixed else -(-places // self.chunks))
-        self.plane = conv.rows.size * self.pitch if in_place else emit.spread(self.lines * self.pitch + self._beyond)
+        self.plane = emit.spread(self.lines * self.pitch + self._beyond)
 
     @property
     def fixed(self) -> bool:
         """Whether the number of rows of outputs is known when code is generated."""
         return is_number(self.conv.rows.places)
+
+    def _pieces(self, isa: Isa) -> int:
+        """The number of pieces of the only row of a map: all tiles of channels read the copy of one, from a near cache.
+
+        Of 5,000 places of 128 channels by a stride, each tile read 10 MB.
+        """
+        rows, columns = self.given.rows, self.given.columns
+        one = is_number(rows.places) and rows.places == rows.taps == 1
+        if not one or is_number(columns.size) or not takes_vectors(columns.stride, isa, self.kernel.dtype):
+            return 1
+        held = isa.core.copy_bytes // (4 * self.given.inputs * len(columns.phases) * isa.lanes)
+        vectors = -(-columns.places // isa.lanes)
+        return -(-vectors // max(PIECE, min(held, LONG_PIECE)))
+
+    def _of_pieces(self, isa: Isa) -> Convolution:
+        """The convolution whose images are pieces of rows, of whole vectors."""
+        given, columns = self.given, self.given.columns
+        if is_number(self.pieces):
+            return given
+        vectors = -(-columns.places // isa.lanes)
+        piece = replace(columns, places=isa.lanes * -(-vectors // self.pieces))
+        return replace(given, batch=given.batch * self.pieces, columns=piece)
 
     def take_piece(self, number: tirx.Expr) -> tirx.Expr:
         """Take a piece of a row, by its number among those of all images, and its own vectors; return the image."""
@@ -211,8 +228,6 @@ class CopiedRows:
         """Modelled time of one copy of the rows for `rows` rows of outputs."""
         lines, pitch = self._copied_lines(rows), typical(self.pitch)
         stride = self.conv.columns.stride
-        if self.in_place:
-            return 0.0
         if stride <= 2:
             return 2 * lines * (pitch / self.isa.lanes + 4)
         if takes_vectors(stride, self.isa) and pitch >= self.isa.lanes:
@@ -243,28 +258,25 @@ class CopiedRows:
 
     def _most_parts(self, rows: int) -> int:
         """The number of parts of the output channels, each with its own copy of the rows."""
-        pays = int(COPYING * self._sum_cycles(rows) / max(1.0, self._copy_cycles(rows)))
+        pays = int(COPYING * self._sum_cycles(rows) / self._copy_cycles(rows))
         alone = is_one_chunk(self.given, rows)
         return max(1, min(self.conv.outputs // (CHANNELS_OF_FEW if alone else CHANNELS_A_PART), pays))
 
-    @property
-    def tasks(self) -> int:
-        """The chunks of all images."""
-        return self.conv.batch * self.conv.groups * self.chunks
+    def _parts(self, chunks: int, tiles: int) -> int:
+        return smaller(emit.shares(self.conv.work, chunks, tiles), self._most_parts(self.usual_rows))
 
-    def parts_of(self, tiles: int) -> int:
-        """The parts of the `tiles` of channels of a chunk."""
-        return smaller(emit.shares(self.conv.work, self.tasks, tiles), self._most_parts(self.usual_rows))
-
-    def write_chunks(self, arguments: Arguments, parts: int, body: Chunk) -> None:
-        """Write the loop over chunks of rows and parts of the channels, and the copy of each one's inputs.
+    def write_chunks(self, arguments: Arguments, tiles: int, body: Chunk) -> None:
+        """Write the loop over chunks of rows and parts of the `tiles` of channels, and the copy of each one's inputs.
 
         `body` gets the copy; image, group and first row; and the part with the number of parts.
         """
         conv = self.conv
-        with emit.shared_loop(self.tasks * parts, conv.work) as task:
+        tasks = conv.batch * conv.groups * self.chunks
+        parts = self._parts(tasks, tiles)
+        with emit.shared_loop(tasks * parts, conv.work) as task:
             image, group, chunk, part = emit.unpacked(task, (conv.batch, conv.groups, self.chunks, parts))
-            copied = arguments.flat(conv.data) if self.in_place else emit.scratch(self.length, self.kind.sums)
+            copied = emit.scratch(self.length, self.kind.sums)
+            image = self.take_piece(image)
             if self.fixed:
                 top = chunk * index(self.rows)
                 if exceeds(conv.rows.places, self.rows):
@@ -273,12 +285,7 @@ class CopiedRows:
                 # All have equally many rows, or one less: none is computed twice.
                 top, end = (emit.bound(place) for place in emit.share(chunk, self.chunks, conv.rows.places))
                 self._take_rows(Dim(typical(self.rows), emit.bound(end - top)))
-            image = self.take_piece(image)
-            number = image * index(conv.groups) + group
-            if self.in_place:
-                self.begin = emit.bound(number * index(conv.inputs * self.plane) + top * index(self.pitch))
-            else:
-                self.copy(arguments, copied, number, top)
+            self.copy(arguments, copied, image * index(conv.groups) + group, top)
             body(copied, (image, group, top), (part, parts))
 
     @property
@@ -293,30 +300,36 @@ class CopiedRows:
         return len(self.conv.rows.phases) * len(self.conv.columns.phases)
 
     def copy(self, arguments: Arguments, copied: tirx.Buffer, group: tirx.Expr, top: tirx.Expr) -> None:
-        """Copy what the outputs from row `top` read, padded: all channels of a group of an image, phase by phase."""
-        rows, columns, flat = self.conv.rows, self.conv.columns, arguments.flat(self.conv.data)
+        """Copy what the outputs from row `top` read, padded: all channels of a group of an image."""
+        with emit.loop(self.conv.inputs) as channel:
+            self._copy_channel(arguments.flat(self.conv.data), group, channel, copied, top)
+
+    def _copy_channel(
+        self, flat: tirx.Buffer, group: tirx.Expr, there: tirx.Expr, copied: tirx.Buffer, top: tirx.Expr
+    ) -> None:
+        """Copy what the outputs from row `top` read of channel `there` of a group, phase by phase."""
+        rows, columns = self.conv.rows, self.conv.columns
         map_size = rows.size * columns.size
         size = 4 * self.conv.groups * self.conv.inputs * map_size
-        with emit.loop(self.conv.inputs) as there:
-            channel, exists = self.conv.plane_of(group * index(self.conv.inputs) + there)
-            channel = channel if exists is None else emit.bound(channel)
-            if self._reads_beyond:
-                # Products of what nobody wrote are dropped, but may be slow: denormal numbers take 100 cycles on Intel.
-                with emit.loop(self._phases) as plane:
-                    end = (there * index(self._phases) + plane) * index(self.plane) + index(self.lines * self.pitch)
-                    emit.put(copied, emit.zeros(self.isa.lanes, dtype_of(copied)), end, self.isa.lanes)
+        channel, exists = self.conv.plane_of(group * index(self.conv.inputs) + there)
+        channel = channel if exists is None else emit.bound(channel)
+        if self._reads_beyond:
+            # Products of what nobody wrote are dropped, but may be slow: denormal numbers take Intel's CPUs 100 cycles.
+            with emit.loop(self._phases) as plane:
+                end = (there * index(self._phases) + plane) * index(self.plane) + index(self.lines * self.pitch)
+                emit.put(copied, emit.zeros(self.isa.lanes, dtype_of(copied)), end, self.isa.lanes)
 
-            with emit.loop(len(rows.phases)) as phase, emit.loop(self.lines) as line:
-                ahead = phase * index(rows.phases.step) - index(rows.before)
-                row = (top + line) * index(rows.stride) + ahead
-                source = (channel * index(rows.size) + row) * index(columns.size)
-                row = row if exists is None else emit.bound(tirx.Select(exists, row, index(-1)))
-                if self.conv.taps == 1:  # what more taps read is fetched during the sums
-                    fetch_far(flat, source + index(map_size), columns.size, size, self.isa.core.fetched_map)
-                planes = (there * index(len(rows.phases)) + phase) * index(len(columns.phases))
-                begin = planes * index(self.plane) + line * index(self.pitch)
-                to_row = CopiedRow(columns, self.pitch, self.plane)
-                copy_row(flat, source, copied, begin, to_row, (row, rows.size), self.copying)
+        with emit.loop(len(rows.phases)) as phase, emit.loop(self.lines) as line:
+            ahead = phase * index(rows.phases.step) - index(rows.before)
+            row = (top + line) * index(rows.stride) + ahead
+            source = (channel * index(rows.size) + row) * index(columns.size)
+            row = row if exists is None else emit.bound(tirx.Select(exists, row, index(-1)))
+            if self.conv.taps == 1:  # what more taps read is fetched during the sums
+                fetch_far(flat, source + index(map_size), columns.size, size, self.isa.core.fetched_map)
+            planes = (there * index(len(rows.phases)) + phase) * index(len(columns.phases))
+            begin = planes * index(self.plane) + line * index(self.pitch)
+            to_row = CopiedRow(columns, self.pitch, self.plane)
+            copy_row(flat, source, copied, begin, to_row, (row, rows.size), self.copying)
 
     def next_inputs(
         self,
@@ -325,7 +338,7 @@ class CopiedRows:
         tile: tuple[tirx.Expr, int],
         columns: tuple[tirx.Expr, int],
     ) -> Callable[[tirx.Expr], None]:
-        """A function that prefetches a share of what the next chunk copies of an input channel.
+        """A function that prefetches a share of what the next chunk, or piece, copies of an input channel.
 
         The `tile` is given by its number, and how many a chunk has; `columns` by a start and the vectors from there.
         The copies of a chunk wait for a farther cache or memory, which the sums before them leave idle.
@@ -333,9 +346,14 @@ class CopiedRows:
         conv, (image, group, top), (number, tiles), (start, vectors) = self.conv, where, tile, columns
         rows, across = conv.rows, conv.columns
         size = 4 * typical(conv.groups * conv.inputs * rows.size * across.size)
-        if conv.is_flattened or conv.taps == 1 or rows.places == 1 or size < self.isa.core.fetched_bytes:
+        if conv.is_flattened or conv.taps == 1:
             return lambda _: None
-        ahead = ((top + index(self.rows)) * index(rows.stride) - index(rows.before)) * index(across.size)
+        if not is_number(self.pieces):
+            ahead = (self.piece_start + index(across.places)) * index(across.stride)
+        elif rows.places > 1 and size >= self.isa.core.fetched_bytes:
+            ahead = ((top + index(self.rows)) * index(rows.stride) - index(rows.before)) * index(across.size)
+        else:
+            return lambda _: None
         flat, each = arguments.flat(conv.data), rows.stride * across.stride
         lines = -(-vectors * self.isa.lanes * each // (LINE * tiles))
         map_ = (image * index(conv.groups) + group) * index(conv.inputs * rows.size * across.size)
@@ -357,4 +375,4 @@ class CopiedRows:
             phase = tirx.floordiv(tirx.floormod(ahead, stride), index(window.phases.step)) if several else index(0)
             plane = plane * index(len(window.phases)) + phase
             steps.append(tirx.floordiv(ahead, stride) if window.stride > 1 else ahead)
-        return self.begin + plane * index(self.plane) + (line + steps[0]) * index(self.pitch) + steps[1]
+        return plane * index(self.plane) + (line + steps[0]) * index(self.pitch) + steps[1]

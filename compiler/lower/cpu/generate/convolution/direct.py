@@ -1,12 +1,12 @@
 """Direct convolution in NCHW: vectors along output pixels, broadcast weights in [tile][term][channel] order.
 
 The inputs are copied rows (see copied_rows.py): the outputs of several rows form one line of vectors. Results between
-rows are dropped when sums are stored from a buffer to the output, with the epilogue.
+rows are dropped when sums are stored from a buffer to the output, with the epilogue; rows of whole vectors need none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -17,6 +17,7 @@ from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.candidates import Candidate
 from heterocc.compiler.lower.cpu.generate.convolution.copied_rows import (
     MOST_IN_ROW,
+    MOST_UNROLLED,
     CopiedRows,
     is_one_chunk,
     unrolled_taps,
@@ -24,11 +25,11 @@ from heterocc.compiler.lower.cpu.generate.convolution.copied_rows import (
 from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, find_planes
 from heterocc.compiler.lower.cpu.generate.convolution.taps_inside import taps_inside
 from heterocc.compiler.lower.cpu.generate.emit import Arguments, Step, Walk
-from heterocc.compiler.lower.cpu.generate.epilogue import can_store, store_vectors
-from heterocc.compiler.lower.cpu.generate.fetch import Weight, fetching
+from heterocc.compiler.lower.cpu.generate.epilogue import can_store, store_tile, store_vectors
+from heterocc.compiler.lower.cpu.generate.fetch import Weight, fetching, written_forms
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.panels import Panels
-from heterocc.compiler.lower.cpu.generate.places import Place, index
+from heterocc.compiler.lower.cpu.generate.places import Axis, Place, at, index
 from heterocc.compiler.lower.cpu.generate.products.few_columns import few_sums, put_few
 from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.generate.terms import FLOATS
@@ -49,6 +50,10 @@ SUMS = 16
 """The sums of few places that are computed at once, of several tiles: of more than one vector of weights, so that
 multiply-adds wait neither for the numbers that are loaded nor for each other."""
 
+POINT_TIME = 1.06
+"""The time of 1x1 over the modelled one, because sums are stored through a line: of 64 to 256 channels at 56x56 on a
+Zen 4, where products store them from registers."""
+
 PHASES_TIME = 1.3
 """The time of strides above MOST_IN_ROW over the modelled one: each tap reads another plane, of which no line is near.
 Of one input channel with strides of 64 to 160, 256 to 512 taps, on a Zen 4: 1.33 to 1.5 times that of a product."""
@@ -64,6 +69,9 @@ def propose_direct(kernel: Kernel, isa: Isa) -> Iterator[Candidate]:
 
 _Term = tuple[tirx.Expr, tirx.Expr, tirx.Expr]
 """An input channel, a row of taps, and a tap of it."""
+
+Sums = Callable[[tirx.Expr, int], Sequence[tirx.Buffer]]
+PlaceOf = Callable[[tirx.Expr, tirx.Expr, tirx.Expr], Place]
 
 
 class DirectWriter(CopiedRows):
@@ -91,8 +99,9 @@ class DirectWriter(CopiedRows):
     @property
     def cycles(self) -> float:
         """Modelled time of the convolution, with what its tiles take more than one multiply-add after the other."""
-        phases = PHASES_TIME if self.conv.columns.stride > MOST_IN_ROW else 1.0
-        return super().cycles * phases * 2 * tile_cycles(self.conv.outputs, typical(self.vectors), self.isa)
+        stride = self.conv.columns.stride
+        lines = POINT_TIME if self.conv.taps == stride == 1 else PHASES_TIME if stride > MOST_IN_ROW else 1.0
+        return super().cycles * lines * 2 * tile_cycles(self.conv.outputs, typical(self.vectors), self.isa)
 
     @property
     def packings(self) -> tuple[Panels, ...]:
@@ -101,7 +110,7 @@ class DirectWriter(CopiedRows):
 
     @property
     def vector_runs(self) -> tuple[Run, ...]:
-        """The vectors of a chunk's line in tiles."""
+        """The vectors of a chunk's line, or of a row, in tiles."""
         return vector_runs(self.vectors, self._wide)
 
     def write(self, arguments: Arguments) -> None:
@@ -113,7 +122,7 @@ class DirectWriter(CopiedRows):
             copied: tirx.Buffer, where: tuple[tirx.Expr, tirx.Expr, tirx.Expr], part: tuple[tirx.Expr, int]
         ) -> None:
             size = most * self.isa.lanes + self.isa.lanes
-            sums = emit.scratch(size, self.kind.sums)
+            sums = None if self._is_whole else emit.scratch(size, self.kind.sums)
             first = index(0) if is_number(part[1]) and part[1] == 1 else emit.share(*part, tiles)[0]
             held = emit.scratch(SUMS * self.isa.lanes) if self._has_few else None
             with emit.share_loop(*part, tiles) as tile:
@@ -123,7 +132,7 @@ class DirectWriter(CopiedRows):
                     lambda run: self._tile(arguments, (copied, sums, held), (run, tile, first), where),
                 )
 
-        self.write_chunks(arguments, self.parts_of(tiles), chunk)
+        self.write_chunks(arguments, tiles, chunk)
 
     @property
     def _has_few(self) -> bool:
@@ -134,34 +143,38 @@ class DirectWriter(CopiedRows):
     def _tile(
         self,
         arguments: Arguments,
-        buffers: tuple[tirx.Buffer, tirx.Buffer, tirx.Buffer | None],
+        buffers: tuple[tirx.Buffer, tirx.Buffer | None, tirx.Buffer | None],
         tile: tuple[Run, tirx.Expr, tirx.Expr],
         where: tuple[tirx.Expr, tirx.Expr, tirx.Expr],
     ) -> None:
-        """Compute some output channels of a chunk of rows, and store them through a line.
+        """Compute some output channels of a chunk of rows, and store them: from registers, or through a line.
 
-        `buffers` are the copied rows, the line, and memory for sums of few places. The tile is given by its run, its
-        number, and the number of this thread's first tile.
+        `buffers` are the copied rows, the line, which there is unless rows are whole vectors, and memory for sums of
+        few places. The tile is given by its run, its number, and the number of this thread's first tile.
         """
-        conv, (copied, line, held), (run, number, _), (image, group, top) = self.conv, buffers, tile, where
+        conv, (copied, line_, held), (run, number, _) = self.conv, buffers, tile
+        image, group, top = where
         first = emit.start_of(run, number)
-        written = partial(self._line, arguments, (copied, line), (run, number, first), where)
+
+        def place(row: tirx.Expr, line: tirx.Expr, column: tirx.Expr) -> Place:
+            return self.place_of(image, group * index(conv.outputs) + first + row, top + line, column)
+
+        def sums(start: tirx.Expr, vectors: int) -> list[tirx.Buffer]:
+            tiles = sum(r.count for r in self.channel_runs)
+            fetch = self.next_inputs(arguments, where, (number, tiles), (start, vectors))
+            return self._sums(arguments, copied, run, (group, first), (start, vectors), fetch)
+
+        if line_ is None:
+            self._store_rows(arguments, run, sums, place)
+            return
+        written = partial(self._line, arguments, run, line_, sums, place)
         if held is not None:
             length = (self.rows - 1) * self.pitch + conv.columns.places
-            few = partial(self._few, arguments, (copied, line, held), tile, (group, top))
+            few = partial(self._few, arguments, (copied, line_, held), tile, (group, top))
             for most in reversed(FEW_PLACES):
                 written = partial(emit.either, index(length) <= index(most), partial(few, most), written)
         written()
-        with emit.loop(run.size) as row, emit.loop(self.rows) as down:
-
-            def place(column: tirx.Expr) -> Place:
-                places = group * index(conv.outputs) + first + row, top + down, self.piece_start + column
-                return self.kernel.place([*conv.image_loops(image), *zip(conv.loops[1:], places, strict=True)])
-
-            def total(column: tirx.Expr) -> tirx.Expr:
-                return line[row * index(self.vectors * self.isa.lanes) + down * index(self.pitch) + column]
-
-            store_vectors(self.kernel, arguments, total, place, conv.columns.places, self.isa.lanes)
+        self._store(arguments, run, line_, place)
 
     def _few(
         self,
@@ -185,7 +198,7 @@ class DirectWriter(CopiedRows):
                 shape,
                 self.conv.inputs * self.conv.taps,
                 isa,
-                lambda place, term: copied[self.place(term[0], term[1], term[2], index(0)) + place],
+                lambda place, term: copied[self._begin(term) + place],
                 [self._weights(arguments, run, (group, emit.bound(emit.start_of(run, one)))) for one in tiles],
                 partial(self._walk_inside, top),
                 held,
@@ -193,39 +206,106 @@ class DirectWriter(CopiedRows):
         first = emit.bound(place * index(count * isa.narrowed(run.size).lanes))
         put_few((held, first), shape, (line, index(0), self.vectors * isa.lanes), isa.lanes)
 
-    def _line(
-        self,
-        arguments: Arguments,
-        buffers: tuple[tirx.Buffer, tirx.Buffer],
-        tile: tuple[Run, tirx.Expr, tirx.Expr],
-        where: tuple[tirx.Expr, tirx.Expr, tirx.Expr],
+    def place_of(self, image: tirx.Expr, channel: tirx.Expr, row: tirx.Expr, column: tirx.Expr) -> Place:
+        """The place of an output."""
+        places = channel, row, self.piece_start + column
+        loops = [*self.conv.image_loops(image), *zip(self.conv.loops[1:], places, strict=True)]
+        return self.kernel.place(loops)
+
+    def _fetch(
+        self, arguments: Arguments, rows: int, place: PlaceOf, vectors: tuple[tirx.Expr, tirx.Expr, int]
     ) -> None:
-        """Put the sums of a tile of channels, given by its run, number and first channel, into a line."""
-        lanes, (copied, line), (run, number, first) = self.isa.lanes, buffers, tile
-        weight, terms = self._weights(arguments, run, (where[1], first)), self.conv.inputs * self.conv.taps
-        tiles, pitch = sum(r.count for r in self.channel_runs), self.vectors * lanes
+        """Prefetch the outputs of a tile while its sums are computed: `vectors` are their line, first column and count.
 
-        def broadcast(row: tirx.Expr, term: _Term) -> tirx.Expr:
-            weights, begin = weight(term)
-            return weights[begin + row]
+        Columns that exceed the line are those of the next lines; what lies between rows in a buffer is disregarded.
+        """
+        line, start, count = vectors
+        conv = self.conv
+        size = 4 * typical(conv.outputs) * typical(conv.rows.places) * typical(conv.columns.places)
+        if size < self.isa.core.fetched_bytes or typical(conv.work) < emit.PARALLEL_WORK:
+            return
+        columns = Axis((conv.loops[-1],), (conv.columns.places,))
+        for buffer, form in written_forms(self.kernel):
+            if columns.step(form) != 1:
+                continue
+            with emit.loop(rows, "unroll") as row:
+                first = at(form, place(row, line, index(0)))
+                if first is not None:
+                    for vector in range(count):
+                        where = first + start + index(vector * self.isa.lanes)
+                        emit.prefetch(arguments.flat(buffer), where, to_write=True)
 
+    @property
+    def _is_whole(self) -> bool:
+        """Whether rows are whole vectors, several of them or with gaps between: they are stored from registers."""
+        places, lanes = self.conv.columns.places, self.isa.lanes
+        return is_number(places) and places % lanes == 0 and self.pitch > lanes
+
+    def _store_rows(self, arguments: Arguments, run: Run, sums: Sums, place: PlaceOf) -> None:
+        """Compute rows of whole vectors and store them from registers."""
+        lanes = self.isa.lanes
+        with emit.loop(self.rows) as line:
+            for vectors in vector_runs(self.conv.columns.places // lanes, self._wide):
+                with emit.loop(vectors.count) as number:
+                    start = (index(vectors.start) + number * index(vectors.size)) * index(lanes)
+
+                    def at_place(row: tirx.Expr, column: int, lane: tirx.Expr, start: tirx.Expr = start) -> Place:
+                        return place(row, line, start + index(column * lanes) + lane)
+
+                    self._fetch(arguments, run.size, place, (line, start, vectors.size))
+                    tile = sums(line * index(self.pitch) + start, vectors.size)
+                    store_tile(self.kernel, arguments, tile, run.size, lanes, at_place, lambda _: lanes)
+
+    def _line(self, arguments: Arguments, run: Run, line: tirx.Buffer, sums: Sums, place: PlaceOf) -> None:
+        """Put the sums of all rows into one line."""
+        lanes, pitch = self.isa.lanes, self.vectors * self.isa.lanes
         for vectors in self.vector_runs:
-            with emit.loop(vectors.count) as block:
-                start = (index(vectors.start) + block * index(vectors.size)) * index(lanes)
-
-                def loaded(column: int, term: _Term, start: tirx.Expr = start) -> tirx.Expr:
-                    return emit.vector(copied, self.place(*term, index(0)) + start + index(column * lanes), lanes)
-
-                walk = self._walk(
-                    run, weight, self.next_inputs(arguments, where, (number, tiles), (start, vectors.size))
-                )
-                sums = emit.product_tile(
-                    run.size, vectors.size, terms, self.isa, broadcast, loaded, walk, kind=self.kind
-                )
+            with emit.loop(vectors.count) as number:
+                start = (index(vectors.start) + number * index(vectors.size)) * index(lanes)
+                self._fetch(arguments, run.size, place, (index(0), start, vectors.size))
+                tile = sums(start, vectors.size)
                 with emit.loop(run.size, "unroll") as row:
-                    for column, buffer in enumerate(sums):
+                    for column, buffer in enumerate(tile):
                         to = row * index(pitch) + start + index(column * lanes)
                         emit.put(line, emit.vector(buffer, row * index(lanes), lanes), to, lanes)
+
+    def _store(self, arguments: Arguments, run: Run, line_: tirx.Buffer, place: PlaceOf) -> None:
+        """Store the rows of a line."""
+        pitch, places = self.vectors * self.isa.lanes, self.conv.columns.places
+        with emit.loop(run.size) as row, emit.loop(self.rows) as line:
+
+            def total(column: tirx.Expr) -> tirx.Expr:
+                return line_[row * index(pitch) + line * index(self.pitch) + column]
+
+            store_vectors(self.kernel, arguments, total, lambda n: place(row, line, n), places, self.isa.lanes)
+
+    def _sums(
+        self,
+        arguments: Arguments,
+        copied: tirx.Buffer,
+        run: Run,
+        channel: tuple[tirx.Expr, tirx.Expr],
+        columns: tuple[tirx.Expr, int],
+        fetch: Callable[[tirx.Expr], None],
+    ) -> list[tirx.Buffer]:
+        """The sums of a register tile: channels of `run` from `channel`, vectors from `columns`."""
+        lanes, (start, vectors) = self.isa.lanes, columns
+        weight = self._weights(arguments, run, channel)
+
+        def broadcast(row: tirx.Expr, term: _Term) -> tirx.Expr:
+            weights, first = weight(term)
+            return weights[first + row]
+
+        def loaded(column: int, term: _Term) -> tirx.Expr:
+            return emit.vector(copied, self._begin(term) + start + index(column * lanes), lanes)
+
+        walk = self._walk(run, weight, fetch)
+        terms = self.conv.inputs * self.conv.taps
+        return list(emit.product_tile(run.size, vectors, terms, self.isa, broadcast, loaded, walk, kind=self.kind))
+
+    def _begin(self, term: _Term) -> tirx.Expr:
+        """The place in the copies of what the first place of a line reads for a term."""
+        return self.place(*term, index(0))
 
     def _weights(self, arguments: Arguments, run: Run, channel: tuple[tirx.Expr, tirx.Expr]) -> Weight:
         """The weights, and the place of the first one of a term for the channels of `run` from `channel`."""
@@ -249,7 +329,12 @@ class DirectWriter(CopiedRows):
         with emit.loop(self.conv.inputs) as input_, emit.serial(*down) as row, emit.serial(*across) as tap:
             step((input_, row, tap), 0)
 
-    def _walk(self, run: Run, weight: Weight, fetch: Callable[[tirx.Expr], None]) -> Walk:
+    def _walk(
+        self,
+        run: Run,
+        weight: Weight,
+        fetch: Callable[[tirx.Expr], None],
+    ) -> Walk:
         """Calls a step for all terms, and `fetch` for each input channel of several taps."""
         conv = self.conv
 
@@ -259,11 +344,13 @@ class DirectWriter(CopiedRows):
             if conv.taps == 1:
                 emit.in_turn(self.conv.inputs, lambda input_, number: step((input_, index(0), index(0)), number))
                 return
+            if conv.columns.taps == 1 and conv.rows.taps <= MOST_UNROLLED:
+                with emit.loop(self.conv.inputs) as input_:
+                    for row in range(conv.rows.taps):
+                        step((input_, index(row), index(0)), row)
+                return
             with emit.loop(self.conv.inputs) as input_:
                 fetch(input_)
-                if conv.columns.taps == 1:
-                    emit.in_turn(conv.rows.taps, lambda row, number: step((input_, row, index(0)), number))
-                    return
                 with emit.loop(conv.rows.taps) as row:
                     emit.in_turn(
                         conv.columns.taps,

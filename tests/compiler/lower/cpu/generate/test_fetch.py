@@ -65,10 +65,27 @@ def test_products_that_prefetch_weights_agree(cpu: str) -> None:
 
 
 @pytest.mark.parametrize("cpu", runnable())
-@pytest.mark.parametrize("inputs", [21, 192])
-def test_tiles_along_channels_that_prefetch_weights_agree(cpu: str, inputs: int) -> None:
+@pytest.mark.parametrize(("inputs", "block_bytes"), [(21, 0), (192, 1 << 14)], ids=["one block", "blocks"])
+def test_tiles_along_channels_that_prefetch_weights_agree(cpu: str, inputs: int, block_bytes: int) -> None:
     case = pointwise(5, 7, inputs=inputs, outputs=48, groups=2)
-    assert check(cpu, case, (propose_channels,), fetched_weights=0)
+    assert check(cpu, case, (propose_channels,), fetched_weights=0, block_bytes=block_bytes)
+
+
+@pytest.mark.parametrize("cpu", runnable())
+@pytest.mark.parametrize("places", [(9, 32), (9, 37)], ids=["whole rows", "lines"])
+def test_convolutions_prefetch_large_outputs_and_agree(
+    cpu: str, places: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows of whole vectors are stored from registers, others through a buffer of lines."""
+    case = Case(1, 1, 5, 40, places, (5, 5), (1, 1), (1, 1), (2, 2), (2, 2))
+    written: list[bool] = []
+    prefetch = emit.prefetch
+    monkeypatch.setattr(
+        emit, "prefetch", lambda *given, **how: written.append("to_write" in how) or prefetch(*given, **how)
+    )
+    forms = (direct.propose_direct,)
+    assert check(cpu, case, forms, fetched_bytes=1 << 30) and not any(written)
+    assert check(cpu, case, forms, fetched_bytes=0) and any(written)
 
 
 @pytest.mark.parametrize("cpu", runnable())

@@ -64,11 +64,13 @@ def cases(draw: st.DrawFn) -> Case:
 
 
 @few(16)
-@given(cpu=CPUS, case=cases(), inputs=st.sampled_from([0, 24, 120]))
-def test_a_convolution_along_channels_agrees_for_any_attributes(cpu: str, case: Case, inputs: int) -> None:
+@given(cpu=CPUS, case=cases(), inputs=st.sampled_from([0, 24, 120]), block_bytes=st.sampled_from([0, 1 << 10, 1 << 14]))
+def test_a_convolution_along_channels_agrees_for_any_attributes(
+    cpu: str, case: Case, inputs: int, block_bytes: int
+) -> None:
     assume(np.prod(case.places) > 1)
     case = replace(case, inputs=inputs or case.inputs)
-    assert check(cpu, case, (propose_channels,))
+    assert check(cpu, case, (propose_channels,), block_bytes=block_bytes)
 
 
 @few(8)
@@ -99,7 +101,6 @@ def test_1x1_along_channels_agrees_for_any_map(
         pytest.param(Case(2, 1, 192, 80, (15, 14), (1, 1), (2, 2), (1, 1), (0, 0), (0, 0)), id="1x1 by strides"),
         pytest.param(Case(1, 2, 96, 48, (33, 29), (3, 3), (2, 2), (1, 1), (1, 1), (1, 0)), id="several threads"),
         pytest.param(Case(1, 1, 512, 300, (14, 14), (1, 1), (1, 1), (1, 1), (0, 0), (0, 0)), id="far weights"),
-        pytest.param(Case(1, 1, 512, 48, (7, 7), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1)), id="many inputs"),
         pytest.param(Case(1, 1, 96, 48, (14, 14), (1, 1), (2, 2), (1, 1), (0, 0), (1, 1)), id="zeros after pixels"),
         pytest.param(Case(1, 1, 64, 64, (33, 33), (3, 3), (1, 1), (12, 12), (12, 12), (12, 12)), id="wide dilation"),
     ],
@@ -120,11 +121,29 @@ def making(writers: list[ChannelTiles]) -> Form:
 
 
 @pytest.mark.parametrize("cpu", runnable())
+@pytest.mark.parametrize("taps", [1, 3])
+def test_sums_of_many_inputs_are_kept_between_blocks_of_them(cpu: str, taps: int) -> None:
+    """The weights of a tile do not stay in a first-level cache, on cores for which that matters."""
+    case = Case(1, 1, 512, 48, (7, 7), (taps, taps), (1, 1), (1, 1), (taps // 2,) * 2, (taps // 2,) * 2)
+    for block_bytes in (0, 20 << 10):
+        assert check(cpu, case, (making(writers := []),), block_bytes=block_bytes)
+        assert [writer.blocks > 1 for writer in writers] == [block_bytes > 0]
+
+
+@pytest.mark.parametrize("cpu", runnable())
 @pytest.mark.parametrize("dilation", [1, 12])
 def test_taps_that_no_pixel_of_a_tile_has_inside_the_input_are_left_out(cpu: str, dilation: int) -> None:
     case = Case(1, 1, 64, 64, (33, 33), (3, 3), (1, 1), (dilation,) * 2, (dilation,) * 2, (dilation,) * 2)
     assert check(cpu, case, (making(writers := []),))
     assert [writer.leaves_out for writer in writers] == [dilation == 12]
+
+
+@pytest.mark.parametrize("cpu", runnable())
+def test_inputs_without_padding_are_read_where_they_are(cpu: str) -> None:
+    plain, names = Case(1, 1, 64, 64, (15, 15), (1, 1), (1, 1), (1, 1), (0, 0), (0, 0)), list[str]()
+    for case in (plain, replace(plain, kernel=(3, 3)), replace(plain, before=(1, 1))):
+        assert check(cpu, case, [choosing(names)(propose_channels)])
+    assert names == ["channels in place", "channels in place", "channels of copies"]
 
 
 @pytest.mark.skipif(AVX512 not in runnable(), reason="narrower vectors are filled by these channels")

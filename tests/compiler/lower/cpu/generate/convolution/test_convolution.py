@@ -190,6 +190,17 @@ def test_the_code_for_many_phases_is_a_loop() -> None:
     assert len(kernel.done[0].script().splitlines()) < 80
 
 
+def test_rows_of_whole_vectors_are_stored_from_registers() -> None:
+    memory = []
+    for width in (64, 65):
+        x, w = np.zeros((1, 3, 32, width), np.float32), np.zeros((16, 3, 3, 3), np.float32)
+        nodes, forms = [node("Conv", ["x", "w"], ["y"], pads=[1] * 4)], (propose_direct,)
+        kernel = Generated(nodes, {"x": x}, {"w": w}, target_of("x86-64-v4"), forms=forms)
+        assert kernel.done is not None
+        memory.append(kernel.done[0].script().count("alloc_buffer((T.int64("))
+    assert memory == [1, 2]  # a copy of rows, and a line of sums
+
+
 @pytest.mark.parametrize("cpu", runnable())
 @pytest.mark.parametrize("places", [8, 16])
 def test_rows_of_one_vector_agree(cpu: str, places: int) -> None:
