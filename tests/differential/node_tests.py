@@ -17,6 +17,7 @@ import tvm_ffi
 from onnx import numpy_helper
 from scripts.conformance.outcome import difference
 
+from heterocc.artifacts.dtypes import NARROW, is_narrow
 from heterocc.artifacts.errors import HeteroccError, LoweringError
 from heterocc.compiler.checking.compare import compare
 from heterocc.compiler.checking.reference import Reference
@@ -28,6 +29,7 @@ from heterocc.compiler.lower.backend import LoweredPartition, PartitionJob
 from heterocc.compiler.support.cache import Answers
 from heterocc.compiler.support.query import query_model
 from heterocc.runtime.execute.executable import Executable, load_library
+from heterocc.runtime.execute.narrow import carried, from_carried, narrow_dtype
 from heterocc.runtime.execute.tvm_api import tvm_api
 from heterocc.runtime.plan.schedule import Space
 
@@ -178,7 +180,8 @@ def run_partition(
 def _empty(model: ImportedModel, name: str) -> np.ndarray[Any, Any]:
     value = model.graph.values[name]
     assert value.shape is not None
-    return np.zeros([int(d or 0) for d in value.shape], dtype=value.dtype)
+    dtype = narrow_dtype(value.dtype) if value.dtype in NARROW else value.dtype
+    return np.zeros([int(d or 0) for d in value.shape], dtype=dtype)
 
 
 def call(
@@ -213,7 +216,8 @@ def call_returning(lowered: LoweredPartition, inputs: Sequence[np.ndarray[Any, A
 
 
 def _given(array: np.ndarray[Any, Any], space: Space) -> Any:
-    """A tensor on a device that holds the array's values."""
+    """A tensor on a device that holds the array's values, as compiled code has them."""
+    array = carried(array, array.dtype.name) if is_narrow(array) else array
     device = tvm_ffi.device(space.backend, space.index)
     tensor = tvm_api().allocate(tvm_ffi.Shape(array.shape), tvm_ffi.dtype(array.dtype.name), device, None)
     if array.size:
@@ -223,7 +227,8 @@ def _given(array: np.ndarray[Any, Any], space: Space) -> Any:
 
 def _taken(tensor: Any, like: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """The values of a tensor on a device."""
-    array = np.empty_like(like)
+    narrow = like.dtype.name if is_narrow(like) else None
+    array = np.empty_like(like if narrow is None else carried(like, narrow))
     if array.size:
         tvm_api().copy(tensor, tvm_ffi.from_dlpack(array))
-    return array
+    return array if narrow is None else from_carried(array, narrow)

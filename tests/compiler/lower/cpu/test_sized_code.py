@@ -64,20 +64,6 @@ def test_functions_of_rows_of_any_length_are_computed_in_vectors_of_powers_of_tw
     assert all(n & (n - 1) == 0 for n in lanes)
 
 
-@pytest.mark.parametrize(("mcpu", "along_channels"), [(AVX512, True), (AVX2, False)])
-def test_filtered_maps_of_any_size_have_code_for_one_row_and_with_masks_for_four_tiles(
-    mcpu: str, along_channels: bool
-) -> None:
-    """Otherwise a vector of tiles is mostly empty: a map of one place took 3.5 times as long, of 4x4 1.6 times."""
-    nodes = [_N("Conv", ["x", "w"], ["y"], pads=[1] * 4)]
-    image = {"x": ("float32", (1, 64, "m", "k"))}
-    (function,) = _kernels_of(dynamic_model(nodes, image, ["y"], {"w": _weight(64, 64, 3, 3)}))  # type: ignore[arg-type]
-    code, packings = sized_kernel(function, {1}, isa_of(target_of(mcpu)))
-    assert any(isinstance(packing, FilteredPanels) for packing in packings)
-    assert "if d0_m == T.int64(1)" in code.script()
-    assert (re.search(r"if \w+ <= T.int64\(4\):", code.script()) is not None) is along_channels
-
-
 @pytest.mark.parametrize("times", [1, 8])
 def test_a_length_that_a_run_computes_has_one_form_also_for_the_length_0(times: int) -> None:
     nodes = [_N("Conv", ["x", "w"], ["c"], kernel_shape=[11], pads=[5, 5]), _N("Relu", ["c"], ["y"])]
@@ -187,15 +173,6 @@ def test_pointwise_convolutions_with_strides_copy_rows() -> None:
 def test_depthwise_convolutions_of_any_size_have_one_form(stride: int, mcpu: str) -> None:
     nodes = [_N("Conv", ["x", "w"], ["y"], pads=[1] * 4, strides=[stride] * 2, group=32)]
     assert not one_form_of(nodes, {"w": _weight(32, 1, 3, 3)}, isa_of(target_of(mcpu)))
-
-
-def test_tiles_of_many_taps_at_the_ends_of_rows_of_any_length_have_one_vector_with_masks() -> None:
-    """A tile of two vectors is a third of the code: AVX-512 has less than AVX2, which has one for the ends, too."""
-    nodes, image = [_N("Conv", ["x", "w"], ["y"], pads=[2] * 4, group=4)], {"x": ("float32", (1, 4, "m", "k"))}
-    (function,) = _kernels_of(dynamic_model(nodes, image, ["y"], {"w": _weight(4, 1, 5, 5)}))  # type: ignore[arg-type]
-    codes = (sized_kernel(function, {1}, isa_of(target_of(mcpu)))[0].script() for mcpu in (AVX512, AVX2))
-    with_masks, without = (len(code.splitlines()) for code in codes)
-    assert with_masks < 0.75 * without
 
 
 def test_tiles_of_many_sums_of_any_number_of_rows_take_their_terms_one_by_one() -> None:

@@ -291,7 +291,8 @@ class ProductWriter(ProductReads):
             return [self._few(arguments, place, rows, first)]
         broadcast = self.numbers(arguments, place, rows, first)
         loaded = self._vectors(arguments, place, panel)
-        walk = self.fetched(arguments, place, panel, rows.size, tile)
+        walk = self.fetching_epilogue(arguments, place, panel, (rows.size, first))
+        walk = self.fetched(arguments, place, panel, rows.size, tile, walk)
         return emit.product_tile(rows.size, run.size, self.terms, self.isa, broadcast, loaded, walk, kind=self.kind)
 
     def _store(

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 from tvm import tirx
 
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.any_rows import count_of
 from heterocc.compiler.lower.cpu.generate.emit import Arguments, Step, Walk
-from heterocc.compiler.lower.cpu.generate.fetch import fetching_shares, lines_after
+from heterocc.compiler.lower.cpu.generate.fetch import epilogue_reads, fetching_shares, lines_after, written_forms
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.masked import mask, masked_vector
 from heterocc.compiler.lower.cpu.generate.panels import Panels
@@ -108,7 +108,9 @@ class ProductReads:
 
         return loaded
 
-    def fetched(self, arguments: Arguments, place: Place, panel: Panel, rows: int, tile: tirx.Expr) -> Walk:
+    def fetched(
+        self, arguments: Arguments, place: Place, panel: Panel, rows: int, tile: tirx.Expr, inner: Walk
+    ) -> Walk:
         """The walk over the terms of a tile of rows of a panel, which prefetches vectors that are far.
 
         They are read by all tiles of a panel, which fetch those of the next one. Weights that a single tile reads are
@@ -130,7 +132,7 @@ class ProductReads:
 
             items, fetch = product.terms.length, fetch_row
         elif packing is None or 4 * packing.size <= self.isa.core.fetched_weights or (is_number(tiles) and tiles == 1):
-            return partial(emit.in_turn, unroll=unroll)
+            return inner
         else:
             flat = arguments.flat(self.kernel.function.params[packing.argument])
             first = self._packed_base(packing, place) + panel.number * index(self.isa.lanes * packing.steps)
@@ -138,7 +140,26 @@ class ProductReads:
         part = emit.Part(tile, typical(tiles))
 
         def walk(terms: int, step: Step) -> None:
-            step = fetching_shares(step, self.terms, items, fetch, sum_=part, unroll=unroll)
+            inner(terms, fetching_shares(step, self.terms, items, fetch, sum_=part, unroll=unroll))
+
+        return walk
+
+    def fetching_epilogue(self, arguments: Arguments, place: Place, panel: Panel, rows: tuple[int, tirx.Expr]) -> Walk:
+        """A walk over a tile's terms that prefetches what its epilogue reads and writes: the rows' number and start."""
+        product, (count, first) = self.product, rows
+        used = (*epilogue_reads(self.kernel), *written_forms(self.kernel))
+        wanted = [(b, form) for b, form in used if product.rows.step(form) and product.columns.step(form) == 1]
+        unroll = self.unroll(count * panel.run.size)
+
+        def fetch(row: tirx.Expr) -> None:
+            for (buffer, form), start in itertools.product(wanted, panel.starts):
+                where = at(form, [*place, (product.rows, first + row), (product.columns, start)])
+                if where is not None:
+                    emit.prefetch(arguments.flat(buffer), where)
+
+        def walk(terms: int, step: Step) -> None:
+            if typical(product.work) >= emit.PARALLEL_WORK and not panel.run.short:
+                step = fetching_shares(step, self.terms, count, fetch, unroll=unroll)
             emit.in_turn(terms, step, unroll)
 
         return walk
