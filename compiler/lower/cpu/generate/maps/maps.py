@@ -241,7 +241,8 @@ class _Writer:
             parts = -(-vectors // -(-vectors // parts))  # of equal size
         with emit.loop(outer.length * parts, kind) as task:
             number, part = emit.unpacked(task, (outer.length, parts))
-            fixed = self.nest.place(emit.split(outer, number))
+            # The number of a plane, not divided by that of channels, is its place in memory.
+            fixed = [(outer, number)] if self._is_linear(outer) else self.nest.place(emit.split(outer, number))
             lanes = self._lanes(axis.length)
             share_vectors(axis.length, lanes, emit.Part(part, parts), partial(self._vector, arguments, fixed))
 
@@ -251,6 +252,12 @@ class _Writer:
         while is_number(size) and lanes > max(1, size):
             lanes //= 2
         return lanes
+
+    def _is_linear(self, axis: Axis) -> bool:
+        """Whether all that is read has a constant stride along an axis."""
+        reads = ((stage, load) for stage in self.nest.after for load in loads(stage.value))
+        forms = [offset(load.indices, load.source, stage.iters) for stage, load in reads]
+        return all(form is not None and axis.step(form) is not None for form in forms)
 
     def _vector(
         self,
