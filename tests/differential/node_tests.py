@@ -29,7 +29,7 @@ from heterocc.compiler.lower.backend import LoweredPartition, PartitionJob
 from heterocc.compiler.support.cache import Answers
 from heterocc.compiler.support.query import query_model
 from heterocc.runtime.execute.executable import Executable, load_library
-from heterocc.runtime.execute.narrow import carried, from_carried, narrow_dtype
+from heterocc.runtime.execute.narrow import carried, from_carried
 from heterocc.runtime.execute.tvm_api import tvm_api
 from heterocc.runtime.plan.schedule import Space
 
@@ -169,10 +169,13 @@ def run_partition(
     lowered = lowering_for(device).lower(job)
     inputs = _internal(model, feed)
     given = [inputs[v] for v in job.inputs]
-    if all(graph.values[v].is_static for v in (*job.inputs, *written)):
+    values = [graph.values[v] for v in (*job.inputs, *written)]
+    if all(value.is_static and value.dtype not in NARROW for value in values):
         outputs = call(lowered, device, given, [_empty(model, v) for v in written])
     else:
-        outputs = call_returning(lowered, given)
+        dtypes = [graph.values[v].dtype for v in written]
+        found = zip(call_returning(lowered, given), dtypes, strict=True)
+        outputs = [from_carried(array, dtype) if dtype in NARROW else array for array, dtype in found]
     by_name = {**inputs, **model.weights, **dict(zip(written, outputs, strict=True))}
     return [by_name[v] for v in graph.outputs]
 
@@ -180,8 +183,7 @@ def run_partition(
 def _empty(model: ImportedModel, name: str) -> np.ndarray[Any, Any]:
     value = model.graph.values[name]
     assert value.shape is not None
-    dtype = narrow_dtype(value.dtype) if value.dtype in NARROW else value.dtype
-    return np.zeros([int(d or 0) for d in value.shape], dtype=dtype)
+    return np.zeros([int(d or 0) for d in value.shape], dtype=value.dtype)
 
 
 def call(
@@ -227,8 +229,7 @@ def _given(array: np.ndarray[Any, Any], space: Space) -> Any:
 
 def _taken(tensor: Any, like: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """The values of a tensor on a device."""
-    narrow = like.dtype.name if is_narrow(like) else None
-    array = np.empty_like(like if narrow is None else carried(like, narrow))
+    array = np.empty_like(like)
     if array.size:
         tvm_api().copy(tensor, tvm_ffi.from_dlpack(array))
-    return array if narrow is None else from_carried(array, narrow)
+    return array
