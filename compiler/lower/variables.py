@@ -102,7 +102,7 @@ def as_int64(extent: Extent) -> tirx.Expr:
 
 
 def can_be_empty(dim: tirx.Expr) -> bool:
-    """Whether a dimension may be 0 in a valid run: it is at least 0 and no more, or of a size that may be 0."""
+    """Whether a dimension may be 0 in a valid run: its least value is 0, or it depends on a size that may be 0."""
     if isinstance(dim, tirx.IntImm):
         return int(dim) == 0
     limited: list[tirx.Max] = []

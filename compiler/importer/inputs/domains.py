@@ -76,7 +76,9 @@ _MASK = re.compile(r"mask", re.IGNORECASE)
 _MEANS = {"/": (250, 260), "*": (1 / 260, 1 / 250), "-": (80, 150)}
 """The numbers by which pixels are divided and multiplied, and that are subtracted from them."""
 _NUMERALS = ("1", "2", "3")
+"""Texts for a Cast to numbers."""
 _MOST_KEYS = 1000
+"""The keys of a node that inputs are drawn from, at most."""
 _COMPARISONS = ("==", "<", ">", "<=", ">=")
 _FIRST = (0, 1)
 """The indices that are valid in a dimension of unknown size."""

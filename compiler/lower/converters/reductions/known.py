@@ -63,7 +63,7 @@ def _index(ctx: Context, data: relax.Expr, axis: int, largest: bool, keepdims: b
     if ctx.backend == "cpu" and dtype == "float32" and written:
         kept = [1 if d == axis else n for d, n in enumerate(sizes) if keepdims or d != axis]
         options = {"axis": axis, "largest": int(largest), "last": int(last)}
-        return requested(ctx, "index_of", [data], [(kept, "int64")], few="there is no extreme of nothing", **options)
+        return requested(ctx, "index_of", [data], [(kept, "int64")], few="the axis has no elements", **options)
 
     def wins(a: tirx.Var, b: tirx.Var) -> tirx.Expr:
         return a > b if largest else a < b

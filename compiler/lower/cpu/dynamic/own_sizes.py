@@ -155,7 +155,7 @@ def _largest_end(either: tirx.Or) -> tirx.Expr:
 
 
 def _upper(condition: tirx.Expr) -> tuple[tirx.Expr, tirx.Expr] | tuple[None, None]:
-    """What a condition says is at most something, without an added number, and that."""
+    """The value and the bound of `value + number <= bound`, less this number; None for other conditions."""
     if not isinstance(condition, tirx.LE | tirx.LT):
         return None, None
     value, more = _sum(condition.a)

@@ -145,7 +145,10 @@ class ProductReads:
         return walk
 
     def fetching_epilogue(self, arguments: Arguments, place: Place, panel: Panel, rows: tuple[int, tirx.Expr]) -> Walk:
-        """A walk over a tile's terms that prefetches what its epilogue reads and writes: the rows' number and start."""
+        """A walk over the terms of a tile that also prefetches what its epilogue reads and writes.
+
+        `rows` are their number in the tile and the first one.
+        """
         product, (count, first) = self.product, rows
         used = (*epilogue_reads(self.kernel), *written_forms(self.kernel))
         wanted = [(b, form) for b, form in used if product.rows.step(form) and product.columns.step(form) == 1]

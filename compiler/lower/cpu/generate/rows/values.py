@@ -85,7 +85,7 @@ class RowWriter:
     def share_rows(self, count: int, size: int, body: Callable[[tirx.Expr], None]) -> None:
         """Write `body(row)` for `count` rows, divided among threads.
 
-        Each thread has memory for `size` elements of each stored stage that is no output.
+        Each thread has `size` elements of memory for every stage that is stored, except for outputs.
         """
         parallel = typical(self.work) >= PARALLEL_ELEMENTS
         tasks = smaller(count, TASKS) if parallel else 1
