@@ -42,7 +42,8 @@ from heterocc.compiler.lower.kernels.expressions import (
 )
 
 PARALLEL_ELEMENTS = 1 << 16
-"""The smallest number of elements that is divided among threads. A function of an element counts as `FUNCTION` more."""
+"""The smallest number of elements that is divided among threads. A function of an element counts as `FUNCTION` more, an
+index that is read from a table, as resizing does, as one."""
 
 FUNCTION = 8
 TASKS = 16
@@ -213,7 +214,8 @@ class _Writer:
         functions = sum(is_function(n) for s in nest.after for n in outside_loads(s.value))
         self.wide = self.lanes * self.rows * (emit.TOGETHER if functions and self.rows == 1 else 1)
         """The numbers of an axis of fixed length that are computed together."""
-        self.work = math.prod(nest.extents) * (1 + FUNCTION * functions)
+        gathered = sum(bool(loads(i)) for s in nest.after for load in loads(s.value) for i in load.indices)
+        self.work = math.prod(nest.extents) * (1 + FUNCTION * functions + gathered)
 
     def write(self, arguments: Arguments) -> None:
         """Write the kernel's body."""

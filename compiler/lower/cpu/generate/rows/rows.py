@@ -24,6 +24,7 @@ from heterocc.compiler.lower.cpu.generate.rows.stages import Rows
 from heterocc.compiler.lower.cpu.generate.rows.values import RowWriter, Spot
 from heterocc.compiler.lower.cpu.generate.spans import folded
 from heterocc.compiler.lower.cpu.sizes import is_number, typical
+from heterocc.compiler.lower.kernels.expressions import dtype_of
 
 CHAINS = 4
 """The number of accumulators of a reduction along a row."""
@@ -69,6 +70,11 @@ class _Across(RowWriter):
         for number in self.terms:
             length *= self.rows.extents[number]
         start, lanes = [index(0)], self.lanes
+        overlaps = not is_number(self.axis.length) or self.axis.length % lanes
+        for stored, output in zip(self.kept[-1:], self.plan.passes[-1].outputs[-1:], strict=False):
+            # The row is in the cache once, and the output's memory is fetched while functions are computed.
+            if not overlaps and dtype_of(self.rows.stages[output].buffer) == "float32":
+                self.homes = {stored: output}
 
         def write_row(row: tirx.Expr) -> None:
             outer = self.outer_place(row)

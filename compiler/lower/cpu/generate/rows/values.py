@@ -60,6 +60,7 @@ class RowWriter:
     def __init__(self, rows: Rows, lanes: int, axis: Axis) -> None:
         self.rows, self.axis = rows, axis
         self.plan = plan_passes(rows)
+        self.kept = [n for n in self.plan.stored if rows.argument(rows.stages[n].buffer) is None]
         self.lanes = lanes if self.any_length and not is_number(axis.length) else filled(lanes, axis.length)
         calls = sum(isinstance(n, Call) for s in rows.stages for n in outside_loads(s.value))
         self.work = math.prod(rows.extents) * (len(self.plan.passes) + FUNCTION * calls)
@@ -73,6 +74,8 @@ class RowWriter:
         """The values of rows whose reciprocals are taken, once for all elements."""
         self.ready: set[int] = set()
         self.scratch: dict[int, tirx.Buffer] = {}
+        self.homes: dict[int, int] = {}
+        """A stage that is stored for later passes in the memory of an output, and the output."""
         reads = [rows.number(load.source) for s in rows.stages for load in loads(s.value)]
         self.shared = [
             n
@@ -90,8 +93,7 @@ class RowWriter:
         parallel = typical(self.work) >= PARALLEL_ELEMENTS
         tasks = smaller(count, TASKS) if parallel else 1
         with emit.loop(tasks, "parallel" if parallel else "serial") as task:
-            kept = (n for n in self.plan.stored if self.rows.argument(self.rows.stages[n].buffer) is None)
-            self.scratch = {number: emit.scratch(size) for number in kept}
+            self.scratch = {number: emit.scratch(size) for number in self.kept if number not in self.homes}
             first, end = emit.share(task, tasks, count)
             if is_number(count) and tasks == count:
                 body(task)
@@ -211,7 +213,7 @@ class RowWriter:
         if number in self.scratch:
             build.buffer_store(self.scratch[number], value, [spot.stored])
         else:
-            self.give(arguments, number, value, spot.place)
+            self.give(arguments, self.homes.get(number, number), value, spot.place)
 
     def give(self, arguments: Arguments, number: int, value: tirx.Expr, place: Place) -> None:
         """Store a value of an output."""
@@ -250,7 +252,8 @@ class RowWriter:
             if stage in self.ready:
                 if stage in self.scratch:
                     return self.scratch[stage][spot.stored]
-                return arguments.flat(read.source)[self.offset(read.indices, read.source, spot.place)]
+                home = rows.stages[self.homes.get(stage, stage)]
+                return arguments.flat(home.buffer)[self.offset(home.indices, home.buffer, spot.place)]
             return self.keep(arguments, stage, spot) if stage in spot.rooms else self.value(arguments, stage, spot)
 
         def divide(division: tirx.Div) -> tirx.Expr:

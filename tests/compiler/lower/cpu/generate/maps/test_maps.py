@@ -214,6 +214,15 @@ def test_a_map_reduced_by_a_whole_factor_is_one_kernel_that_agrees(cpu: str, mod
     check(kernel, means if mode == "linear" else x[:, :, ::2, ::2])
 
 
+@pytest.mark.parametrize(("channels", "shared"), [(12, False), (24, True)])
+def test_threads_share_what_is_read_at_places_from_a_table_before_other_maps(channels: int, shared: bool) -> None:
+    x = floats(1, channels, 20, 31)
+    nodes = [node("Resize", ["x", "", "f"], ["y"], mode="linear")]
+    kernel = Generated(nodes, {"x": x}, {"f": np.array([1, 1, 1, 2], np.float32)}, target_of(runnable()[0]))
+    assert kernel.done is not None
+    assert ("parallel" in kernel.done[0].script()) == shared
+
+
 @pytest.mark.parametrize("cpu", runnable())
 @pytest.mark.parametrize("length", [17, 20, 21, 24, 28, 31, 56])
 def test_rows_of_numbers_from_a_table_end_in_any_part_of_a_vector(cpu: str, length: int) -> None:

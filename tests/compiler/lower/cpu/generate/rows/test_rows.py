@@ -215,6 +215,20 @@ def test_single_elements_behind_a_reduction_are_not_its_rows(last: str, axes: tu
 
 
 @pytest.mark.parametrize("cpu", runnable())
+@pytest.mark.parametrize(("length", "in_output"), [(80, True), (79, False)])
+def test_powers_of_rows_of_whole_vectors_are_kept_in_the_memory_of_the_output(
+    cpu: str, length: int, in_output: bool
+) -> None:
+    """Otherwise the last vector overlaps the one before it, and would be divided twice."""
+    x = (4 * RNG.standard_normal((5, length))).astype(np.float32)
+    nodes = [node("Softmax", ["x"], ["p"], axis=-1), node("Mul", ["p", "x"], ["m"]), node("Relu", ["m"], ["y"])]
+    kernel = Generated(nodes, {"x": x}, {}, target_of(cpu))
+    assert kernel.done is not None
+    assert (f"alloc_buffer((T.int64({length}),))" not in kernel.done[0].script()) is in_output
+    np.testing.assert_allclose(kernel.run(), np.maximum(softmax(x, 1) * x, 0), rtol=3e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("cpu", runnable())
 @pytest.mark.parametrize("shape", [(70_000,), (700, 100)])
 def test_a_mean_of_all_that_is_a_scalar_is_added_in_several_sums(cpu: str, shape: tuple[int, ...]) -> None:
     """In one sum, that of 2²⁵ ones stayed at 2²⁴."""
