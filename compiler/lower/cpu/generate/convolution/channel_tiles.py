@@ -47,7 +47,7 @@ def propose_channels(kernel: Kernel, isa: Isa) -> Iterator[Candidate]:
     if conv.rows.places * conv.columns.places >= FEWEST_PIXELS:
         writer = partial(ChannelTiles, kernel, in_long_rows(conv, isa))
         tiling = writer(isa)
-        yield Candidate("channels", tiling.cycles, writer, "in place" if tiling.copied is None else "of copies")
+        yield Candidate("channels", tiling.cycles, writer, "in place" if tiling.input_rows.in_place else "of copies")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +84,11 @@ class _Line:
 
 @dataclass(frozen=True, slots=True)
 class _Memory:
-    """Memory of a task: for sums by pixels, for those of a row by channels, and for copied inputs."""
+    """Memory of a task: for sums by pixels, for those of a row by channels, and for inputs."""
 
     sums: tirx.Buffer
     turned: tirx.Buffer
-    copied: tirx.Buffer | None
+    inputs: tirx.Buffer
 
 
 class ChannelTiles(Tiling):
@@ -96,19 +96,14 @@ class ChannelTiles(Tiling):
 
     def write(self, arguments: Arguments) -> None:
         """Write the kernel's body."""
-        conv, copied = self.conv, self.copied
         tiles = sum(r.count for r in self.vector_runs)
-        tasks = (conv.batch, conv.groups, self.chunks, self.parts)
-        with emit.shared_loop(conv.batch * conv.groups * self.chunks * self.parts, conv.work) as task:
-            image, group, chunk, part = emit.unpacked(task, tasks)
-            top = chunk * index(self.rows)
-            if conv.rows.places % self.rows:  # the last chunk overlaps the one before
-                top = emit.bound(tirx.min(top, index(conv.rows.places - self.rows)))
+
+        def chunk(
+            inputs: tirx.Buffer, where: tuple[tirx.Expr, tirx.Expr, tirx.Expr], part: tuple[tirx.Expr, int]
+        ) -> None:
             held = self.widest * self.across
             sums = emit.scratch(held * (self.rows if self.blocks > 1 else 1))
-            memory = _Memory(sums, emit.scratch(held), copied and emit.scratch(copied.length))
-            if copied is not None:
-                copied.copy(arguments, memory.copied, image * index(conv.groups) + group, top)
+            memory = _Memory(sums, emit.scratch(held), inputs)
 
             def of_run(run: Run) -> None:
                 channels = run, emit.start_of(run, tile) * index(self.isa.lanes)
@@ -116,7 +111,7 @@ class ChannelTiles(Tiling):
                 def lines() -> Iterator[_Line]:
                     """A loop over rows: they change fastest, so that weights are read again from a near cache."""
                     with emit.loop(self.rows) as down:
-                        yield _Line(image, group, top, down, down * index(held) if self.blocks > 1 else index(0))
+                        yield _Line(*where, down, down * index(held) if self.blocks > 1 else index(0))
 
                 # The first block has code of its own, which adds its products to zeros.
                 for before, count in ((0, 1), (1, self.blocks - 1))[: min(self.blocks, 2)]:
@@ -129,8 +124,10 @@ class ChannelTiles(Tiling):
                     for line in lines():
                         self._store(arguments, memory, channels, line)
 
-            with emit.share_loop(part, self.parts, tiles) as tile:
+            with emit.share_loop(*part, tiles) as tile:
                 emit.either_run(self.vector_runs, tile, of_run)
+
+        self.input_rows.write_chunks(arguments, self.parts, chunk)
 
     def _products(
         self,
@@ -180,7 +177,7 @@ class ChannelTiles(Tiling):
                         )
                     self._walk((line.row, start), block * index(self.inputs), step)
 
-                factor = self._factor(arguments, memory.copied, line, start)
+                factor = self._factor(memory.inputs, line, start)
                 terms = self.inputs * self.conv.taps
                 sums = emit.product_tile(
                     pixels.size, run.size, terms, self.isa, factor, loaded, walk, begin=begin if continued else None
@@ -190,26 +187,15 @@ class ChannelTiles(Tiling):
                         value = emit.vector(buffer, pixel * index(lanes), lanes)
                         emit.put(memory.sums, value, at(pixel, column), lanes)
 
-    def _factor(
-        self, arguments: Arguments, copied: tirx.Buffer | None, line: _Line, start: tirx.Expr
-    ) -> Callable[[tirx.Expr, _Term], tirx.Expr]:
+    def _factor(self, inputs: tirx.Buffer, line: _Line, start: tirx.Expr) -> Callable[[tirx.Expr, _Term], tirx.Expr]:
         """The number that a pixel of a tile from `start` has for a term."""
-        conv, rows, columns = self.conv, self.conv.rows, self.conv.columns
+        columns, begin = self.conv.columns, self.input_rows.place
 
-        def across(pixel: tirx.Expr, term: _Term) -> tirx.Expr:
-            return (start + pixel) * index(columns.stride) + term.tap * index(columns.dilation)
+        def factor(pixel: tirx.Expr, term: _Term) -> tirx.Expr:
+            across = (start + pixel) * index(columns.stride) + term.tap * index(columns.dilation)
+            return inputs[begin(term.input, term.row, index(0), line.down) + across]
 
-        if copied is not None and self.copied is not None:
-            begin = self.copied.place
-            return lambda pixel, term: copied[begin(term.input, term.row, index(0), line.down) + across(pixel, term)]
-        flat = arguments.flat(conv.data)
-        first = (line.image * index(conv.groups) + line.group) * index(conv.inputs)
-
-        def place(term: _Term) -> tirx.Expr:
-            down = line.row * index(rows.stride) + term.row * index(rows.dilation)
-            return ((first + term.input) * index(rows.size) + down) * index(columns.size)
-
-        return lambda pixel, term: flat[place(term) + across(pixel, term)]
+        return factor
 
     def _walk(self, place: tuple[tirx.Expr, tirx.Expr], begin: tirx.Expr, step: Step) -> None:
         """Call `step` for the terms of a block of inputs in a tile at a row and column, but for taps in the padding."""

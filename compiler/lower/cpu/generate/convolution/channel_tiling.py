@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from heterocc.compiler.lower.cpu.generate import emit
-from heterocc.compiler.lower.cpu.generate.convolution.copied_rows import CopiedRows, far_time
 from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, Window
+from heterocc.compiler.lower.cpu.generate.convolution.input_rows import InputRows, far_time
 from heterocc.compiler.lower.cpu.generate.convolution.taps_inside import taps_of
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.panels import Panels
@@ -106,11 +106,10 @@ class Tiling:
 
     def __init__(self, kernel: Kernel, conv: Convolution, isa: Isa) -> None:
         self.kernel, self.conv, self.isa = kernel, conv, isa
-        in_place = conv.rows.is_inside and conv.columns.is_inside and conv.columns.stride == 1 and not conv.is_flattened
-        self.copied = None if in_place else CopiedRows(kernel, without_stride(conv), isa, conv.columns.stride)
         few = 1 if conv.taps == 1 else -(-conv.rows.places // tasks_wanted(conv, isa))
-        self.rows = self.copied.rows if self.copied else few
-        self.chunks = -(-conv.rows.places // self.rows)
+        inside = all(w.is_inside and w.stride == 1 for w in (conv.rows, conv.columns)) and not conv.is_flattened
+        self.input_rows = InputRows(kernel, without_stride(conv), isa, conv.columns.stride, few if inside else 0)
+        self.rows, self.chunks = self.input_rows.rows, self.input_rows.chunks
         self._vectors = -(-conv.outputs // isa.lanes)
         usual = USUAL_VECTORS * isa.lanes
         self._blocked = isa.core.block_bytes > 0 and conv.inputs * self._input_bytes(usual) > isa.core.block_bytes
@@ -163,7 +162,7 @@ class Tiling:
 
     def _input_bytes(self, wide: int) -> int:
         """What a tile of `wide` channels reads of an input channel: weights, and of 1x1 whole lines of the cache."""
-        return 4 * self.conv.taps * wide + (LINES_BYTES if self.copied is None and self.conv.taps == 1 else 0)
+        return 4 * self.conv.taps * wide + (LINES_BYTES if self.input_rows.in_place and self.conv.taps == 1 else 0)
 
     def _inputs_of_block(self) -> int:
         """The input channels of a block."""
@@ -190,7 +189,7 @@ class Tiling:
     def _held(self, tall: int) -> int:
         """Registers for the inputs of `tall` pixels, and spare ones."""
         columns, core = self.conv.columns, self.isa.core
-        if self.copied is None or self._blocked:
+        if self.input_rows.in_place or self._blocked:
             return 1 + core.spare
         if core.few_registers and columns.taps > 1 and columns.stride <= columns.reach:
             return tall + 1  # LLVM keeps those that several taps read, and computes with what is left
@@ -217,7 +216,7 @@ class Tiling:
         conv = self.conv
         tap_rows = sum(len(taps_of(conv.rows, place)) for place in range(conv.rows.places)) / conv.rows.places
         row = self._row_cycles(self.tallest, self.widest // self.isa.lanes)
-        read = self.copied.row_bytes if self.copied else 4 * conv.inputs * conv.rows.taps * conv.columns.size
+        read = self.input_rows.row_bytes
         return self.rows * tap_rows * conv.inputs * row * far_time(read, 4 * self.widest * self.packing.terms, self.isa)
 
     def _parts(self) -> int:
@@ -233,6 +232,6 @@ class Tiling:
         kept = (self.blocks - 1) * self._vectors * KEPT_CYCLES * conv.columns.places
         stored = TURN_CYCLES * self.across + (STORE_CYCLES if near else STORE_FAR_CYCLES) * conv.columns.places
         sums = chunks * (self._sum_cycles + self.rows * (conv.outputs * stored + kept))
-        copies = conv.usual_images * parts * self.copied.all_copied if self.copied else 0.0
-        again = conv.usual_images * self.copied.again_cycles(self.copied.chunks) if self.copied else 0.0
+        copies = conv.usual_images * parts * self.input_rows.all_copied
+        again = conv.usual_images * self.input_rows.again_cycles(self.chunks)
         return (sums + copies) * emit.sharing(conv.work, chunks * parts) + again

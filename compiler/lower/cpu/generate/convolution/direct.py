@@ -1,12 +1,12 @@
 """Direct convolution in NCHW: vectors along output pixels, broadcast weights in [tile][term][channel] order.
 
-The inputs are copied rows (see copied_rows.py): the outputs of several rows form one line of vectors. Results between
+The inputs are copied rows (see input_rows.py): the outputs of several rows form one line of vectors. Results between
 rows are dropped when sums are stored from a buffer to the output, with the epilogue; rows of whole vectors need none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 
@@ -15,14 +15,13 @@ from tvm.script.ir_builder import tirx as build
 
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.candidates import Candidate
-from heterocc.compiler.lower.cpu.generate.convolution.copied_rows import (
+from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, find_planes
+from heterocc.compiler.lower.cpu.generate.convolution.input_rows import (
     MOST_IN_ROW,
-    MOST_UNROLLED,
-    CopiedRows,
+    InputRows,
     is_one_chunk,
     unrolled_taps,
 )
-from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, find_planes
 from heterocc.compiler.lower.cpu.generate.convolution.taps_inside import taps_inside
 from heterocc.compiler.lower.cpu.generate.emit import Arguments, Step, Walk
 from heterocc.compiler.lower.cpu.generate.epilogue import can_store, store_tile, store_vectors
@@ -70,11 +69,10 @@ def propose_direct(kernel: Kernel, isa: Isa) -> Iterator[Candidate]:
 _Term = tuple[tirx.Expr, tirx.Expr, tirx.Expr]
 """An input channel, a row of taps, and a tap of it."""
 
-Sums = Callable[[tirx.Expr, int], Sequence[tirx.Buffer]]
 PlaceOf = Callable[[tirx.Expr, tirx.Expr, tirx.Expr], Place]
 
 
-class DirectWriter(CopiedRows):
+class DirectWriter(InputRows):
     """A generator of a convolution: for each chunk of output rows, all tiles of output channels."""
 
     def __init__(self, kernel: Kernel, conv: Convolution, isa: Isa) -> None:
@@ -132,7 +130,7 @@ class DirectWriter(CopiedRows):
                     lambda run: self._tile(arguments, (copied, sums, held), (run, tile, first), where),
                 )
 
-        self.write_chunks(arguments, tiles, chunk)
+        self.write_chunks(arguments, self.parts_of(tiles), chunk)
 
     @property
     def _has_few(self) -> bool:
@@ -157,24 +155,18 @@ class DirectWriter(CopiedRows):
         first = emit.start_of(run, number)
 
         def place(row: tirx.Expr, line: tirx.Expr, column: tirx.Expr) -> Place:
-            return self.place_of(image, group * index(conv.outputs) + first + row, top + line, column)
+            places = group * index(conv.outputs) + first + row, top + line, self.piece_start + column
+            return self.kernel.place([*conv.image_loops(image), *zip(conv.loops[1:], places, strict=True)])
 
-        def sums(start: tirx.Expr, vectors: int) -> list[tirx.Buffer]:
-            tiles = sum(r.count for r in self.channel_runs)
-            fetch = self.next_inputs(arguments, where, (number, tiles), (start, vectors))
-            return self._sums(arguments, copied, run, (group, first), (start, vectors), fetch)
-
-        if line_ is None:
-            self._store_rows(arguments, run, sums, place)
-            return
-        written = partial(self._line, arguments, run, line_, sums, place)
-        if held is not None:
+        written = partial(self._compute, arguments, (copied, line_), (run, number, first), where, place)
+        if held is not None and line_ is not None:
             length = (self.rows - 1) * self.pitch + conv.columns.places
             few = partial(self._few, arguments, (copied, line_, held), tile, (group, top))
             for most in reversed(FEW_PLACES):
                 written = partial(emit.either, index(length) <= index(most), partial(few, most), written)
         written()
-        self._store(arguments, run, line_, place)
+        if line_ is not None:
+            self._store(arguments, run, line_, place)
 
     def _few(
         self,
@@ -198,19 +190,13 @@ class DirectWriter(CopiedRows):
                 shape,
                 self.conv.inputs * self.conv.taps,
                 isa,
-                lambda place, term: copied[self._begin(term) + place],
+                lambda place, term: copied[self.place(term[0], term[1], term[2], index(0)) + place],
                 [self._weights(arguments, run, (group, emit.bound(emit.start_of(run, one)))) for one in tiles],
                 partial(self._walk_inside, top),
                 held,
             )
         first = emit.bound(place * index(count * isa.narrowed(run.size).lanes))
         put_few((held, first), shape, (line, index(0), self.vectors * isa.lanes), isa.lanes)
-
-    def place_of(self, image: tirx.Expr, channel: tirx.Expr, row: tirx.Expr, column: tirx.Expr) -> Place:
-        """The place of an output."""
-        places = channel, row, self.piece_start + column
-        loops = [*self.conv.image_loops(image), *zip(self.conv.loops[1:], places, strict=True)]
-        return self.kernel.place(loops)
 
     def _fetch(
         self, arguments: Arguments, rows: int, place: PlaceOf, vectors: tuple[tirx.Expr, tirx.Expr, int]
@@ -241,33 +227,52 @@ class DirectWriter(CopiedRows):
         places, lanes = self.conv.columns.places, self.isa.lanes
         return is_number(places) and places % lanes == 0 and self.pitch > lanes
 
-    def _store_rows(self, arguments: Arguments, run: Run, sums: Sums, place: PlaceOf) -> None:
-        """Compute rows of whole vectors and store them from registers."""
-        lanes = self.isa.lanes
-        with emit.loop(self.rows) as line:
-            for vectors in vector_runs(self.conv.columns.places // lanes, self._wide):
-                with emit.loop(vectors.count) as number:
-                    start = (index(vectors.start) + number * index(vectors.size)) * index(lanes)
+    def _compute(
+        self,
+        arguments: Arguments,
+        buffers: tuple[tirx.Buffer, tirx.Buffer | None],
+        tile: tuple[Run, tirx.Expr, tirx.Expr],
+        where: tuple[tirx.Expr, tirx.Expr, tirx.Expr],
+        place: PlaceOf,
+    ) -> None:
+        """Put the sums of all rows of a chunk into one line; without one, store rows of whole vectors.
+
+        `buffers` are the copied rows and the line. The tile is given by its run, its number and its first channel.
+        """
+        lanes, (copied, line), (run, number, first) = self.isa.lanes, buffers, tile
+        weight = self._weights(arguments, run, (where[1], first))
+        terms, tiles = self.conv.inputs * self.conv.taps, sum(r.count for r in self.channel_runs)
+        rows, columns = 1, self.vector_runs
+        if line is None:
+            rows, columns = self.rows, vector_runs(self.conv.columns.places // lanes, self._wide)
+
+        def broadcast(row: tirx.Expr, term: _Term) -> tirx.Expr:
+            weights, begin = weight(term)
+            return weights[begin + row]
+
+        with emit.loop(rows) as down:
+            for vectors in columns:
+                with emit.loop(vectors.count) as block:
+                    start = (index(vectors.start) + block * index(vectors.size)) * index(lanes)
+                    begin = down * index(self.pitch) + start
+
+                    def loaded(column: int, term: _Term, begin: tirx.Expr = begin) -> tirx.Expr:
+                        return emit.vector(copied, self.place(*term, index(0)) + begin + index(column * lanes), lanes)
 
                     def at_place(row: tirx.Expr, column: int, lane: tirx.Expr, start: tirx.Expr = start) -> Place:
-                        return place(row, line, start + index(column * lanes) + lane)
+                        return place(row, down, start + index(column * lanes) + lane)
 
-                    self._fetch(arguments, run.size, place, (line, start, vectors.size))
-                    tile = sums(line * index(self.pitch) + start, vectors.size)
-                    store_tile(self.kernel, arguments, tile, run.size, lanes, at_place, lambda _: lanes)
-
-    def _line(self, arguments: Arguments, run: Run, line: tirx.Buffer, sums: Sums, place: PlaceOf) -> None:
-        """Put the sums of all rows into one line."""
-        lanes, pitch = self.isa.lanes, self.vectors * self.isa.lanes
-        for vectors in self.vector_runs:
-            with emit.loop(vectors.count) as number:
-                start = (index(vectors.start) + number * index(vectors.size)) * index(lanes)
-                self._fetch(arguments, run.size, place, (index(0), start, vectors.size))
-                tile = sums(start, vectors.size)
-                with emit.loop(run.size, "unroll") as row:
-                    for column, buffer in enumerate(tile):
-                        to = row * index(pitch) + start + index(column * lanes)
-                        emit.put(line, emit.vector(buffer, row * index(lanes), lanes), to, lanes)
+                    self._fetch(arguments, run.size, place, (down, start, vectors.size))
+                    fetch = self.next_inputs(arguments, where, (number, tiles), (begin, vectors.size))
+                    size, walk = (run.size, vectors.size), self._walk(run, weight, fetch)
+                    sums = emit.product_tile(*size, terms, self.isa, broadcast, loaded, walk, kind=self.kind)
+                    if line is None:
+                        store_tile(self.kernel, arguments, sums, run.size, lanes, at_place, lambda _: lanes)
+                        continue
+                    with emit.loop(run.size, "unroll") as row:
+                        for column, buffer in enumerate(sums):
+                            to = row * index(self.vectors * lanes) + start + index(column * lanes)
+                            emit.put(line, emit.vector(buffer, row * index(lanes), lanes), to, lanes)
 
     def _store(self, arguments: Arguments, run: Run, line_: tirx.Buffer, place: PlaceOf) -> None:
         """Store the rows of a line."""
@@ -278,34 +283,6 @@ class DirectWriter(CopiedRows):
                 return line_[row * index(pitch) + line * index(self.pitch) + column]
 
             store_vectors(self.kernel, arguments, total, lambda n: place(row, line, n), places, self.isa.lanes)
-
-    def _sums(
-        self,
-        arguments: Arguments,
-        copied: tirx.Buffer,
-        run: Run,
-        channel: tuple[tirx.Expr, tirx.Expr],
-        columns: tuple[tirx.Expr, int],
-        fetch: Callable[[tirx.Expr], None],
-    ) -> list[tirx.Buffer]:
-        """The sums of a register tile: channels of `run` from `channel`, vectors from `columns`."""
-        lanes, (start, vectors) = self.isa.lanes, columns
-        weight = self._weights(arguments, run, channel)
-
-        def broadcast(row: tirx.Expr, term: _Term) -> tirx.Expr:
-            weights, first = weight(term)
-            return weights[first + row]
-
-        def loaded(column: int, term: _Term) -> tirx.Expr:
-            return emit.vector(copied, self._begin(term) + start + index(column * lanes), lanes)
-
-        walk = self._walk(run, weight, fetch)
-        terms = self.conv.inputs * self.conv.taps
-        return list(emit.product_tile(run.size, vectors, terms, self.isa, broadcast, loaded, walk, kind=self.kind))
-
-    def _begin(self, term: _Term) -> tirx.Expr:
-        """The place in the copies of what the first place of a line reads for a term."""
-        return self.place(*term, index(0))
 
     def _weights(self, arguments: Arguments, run: Run, channel: tuple[tirx.Expr, tirx.Expr]) -> Weight:
         """The weights, and the place of the first one of a term for the channels of `run` from `channel`."""
@@ -344,13 +321,13 @@ class DirectWriter(CopiedRows):
             if conv.taps == 1:
                 emit.in_turn(self.conv.inputs, lambda input_, number: step((input_, index(0), index(0)), number))
                 return
-            if conv.columns.taps == 1 and conv.rows.taps <= MOST_UNROLLED:
-                with emit.loop(self.conv.inputs) as input_:
-                    for row in range(conv.rows.taps):
-                        step((input_, index(row), index(0)), row)
-                return
             with emit.loop(self.conv.inputs) as input_:
                 fetch(input_)
+                if conv.columns.taps == 1:
+                    emit.in_turn(
+                        conv.rows.taps, lambda row, number: step((input_, row, index(0)), number), unroll=MOST_IN_ROW
+                    )
+                    return
                 with emit.loop(conv.rows.taps) as row:
                     emit.in_turn(
                         conv.columns.taps,

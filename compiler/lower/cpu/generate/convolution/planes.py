@@ -21,6 +21,7 @@ from tvm.script.ir_builder import tirx as build
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.convolution.form import Window
 from heterocc.compiler.lower.cpu.generate.convolution.masked_rows import MaskedRows
+from heterocc.compiler.lower.cpu.generate.convolution.taps_inside import taps_inside
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.epilogue import store_tile
 from heterocc.compiler.lower.cpu.generate.fetch import fetch_far
@@ -196,9 +197,7 @@ class PlaneWriter(ABC):
         if self.windows.loops[0] is None:
             return emit.bound(begin), None
         behind = deep * index(depth.stride) - index(depth.before)
-        first = tirx.max(index(0), -tirx.floordiv(behind, index(depth.dilation)))
-        last = tirx.floordiv(index(depth.size - 1) - behind, index(depth.dilation)) + index(1)
-        inside = emit.bound(first), emit.bound(tirx.min(index(depth.taps), last))
+        inside = taps_inside(depth, deep)
         return emit.bound(begin + behind * index(self.down.size * self.across.size)), inside
 
     def _fetch(self, arguments: Arguments, plane: Plane, top: tirx.Expr, tall: int) -> None:
@@ -275,22 +274,24 @@ class PlaneWriter(ABC):
                 further = tap * index(self.depth.dilation * self.down.size * self.across.size)
                 self._add_rows(tile, emit.bound(plane.begin + further), tap)
 
-        def place_of(row: tirx.Expr, column: int, lane: tirx.Expr) -> Place:
-            values = zip(self.windows.loops[1:], (top + row, starts[column] + lane), strict=True)
+        def place_of(row: tirx.Expr, column: int, lane: tirx.Expr, below: int = 0) -> Place:
+            values = zip(self.windows.loops[1:], (top + (row + index(below)), starts[column] + lane), strict=True)
             return [*plane.place, *self.kernel.place(values)]
 
         narrow = isinstance(starts[0], tirx.IntImm) and not (is_number(places) and places >= lanes)
         if narrow and self.masks:
             stored = mask(index(0), lanes, places)
-            one = partial(_of_column, place_of)
-            store_masked(self.kernel, arguments, sums[0], (tall, lanes), self.along, one, stored)
+            size = tall, lanes
+            store_masked(
+                self.kernel, arguments, sums[0], size, self.along, lambda row, lane: place_of(row, 0, lane), stored
+            )
             return
 
         def store(first: int, count: int, width: int) -> None:
             held = [emit.registers(count, lanes) for _ in sums] if first else sums
             for part, total in zip(held, sums, strict=True) if first else ():
                 emit.put(part, emit.vector(total, index(first * lanes), lanes), index(0), lanes)
-            below = partial(_moved, place_of, first)
+            below = partial(place_of, below=first)
             store_tile(self.kernel, arguments, held, count, lanes, below, lambda _: width)
 
         def last() -> None:
@@ -337,13 +338,3 @@ class PlaneWriter(ABC):
                     add((further + index(ahead)) * index(rows.dilation), meets)
             elif ahead not in middle and (met := rows.meeting(ahead, range(tall))):
                 add(index(ahead), [(row, index(tap_row)) for row, tap_row in met])
-
-
-def _moved(
-    place_of: Callable[[tirx.Expr, int, tirx.Expr], Place], by: int, row: tirx.Expr, column: int, lane: tirx.Expr
-) -> Place:
-    return place_of(row + index(by), column, lane)
-
-
-def _of_column(place_of: Callable[[tirx.Expr, int, tirx.Expr], Place], row: tirx.Expr, lane: tirx.Expr) -> Place:
-    return place_of(row, 0, lane)

@@ -13,7 +13,7 @@ from heterocc.compiler.lower.cpu.generate.convolution.padded import CopiedRow, c
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.panels import Panels
-from heterocc.compiler.lower.cpu.generate.places import index
+from heterocc.compiler.lower.cpu.generate.places import index, overlapping
 from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.sizes import is_number, larger, smaller
 
@@ -29,11 +29,13 @@ class BlockInputs:
         self.blocks: Blocks = choose_blocks(conv, isa, filter_)
         self.isa = self.blocks.isa
         columns, self.pitch, self.apart = conv.columns, conv.rows.dilation, conv.columns.dilation
-        self.wide, self.lines = self.blocks.wide, self.blocks.tall * self.apart
-        self.width = -(-columns.places // self.apart)
+        self.wide = self.blocks.wide
         taps, stride = filter_.inputs * self.apart, filter_.outputs * self.apart
         self.across = Window(columns.size, columns.before, taps, stride, 1, self.wide)
         self.narrow = isa.narrowed(self.wide).lanes if is_number(self.wide) else isa.lanes
+        # Rows of outputs follow each other, but for those whose columns come in turns.
+        padded = stride * larger(self.wide, self.narrow)
+        self.row_pitch = columns.places if self.apart == 1 else padded
         self.rows = smaller(filter_.outputs * self.blocks.tall, -(-conv.rows.places // self.pitch))
         self.tile_pitch = self.blocks.vectors * self.isa.lanes
         shape, order, planes = (filter_.planes, conv.outputs, conv.inputs), (0, 2, 1), filter_.planes
@@ -55,12 +57,8 @@ class BlockInputs:
 
     def _start(self, step: tirx.Expr) -> tirx.Expr:
         """The start of a vector of a row of tiles; a last one that would exceed the end starts earlier."""
-        if self.steps == 1:
-            return index(0)
-        start = step * index(self.narrow)
-        if not is_number(self.wide):
-            return emit.bound(tirx.max(index(0), tirx.min(start, index(self.wide - self.narrow))))
-        return tirx.min(start, index(self.wide - self.narrow)) if self.wide % self.narrow else start
+        start = overlapping(step * index(self.narrow), self.wide, self.narrow)
+        return start if is_number(self.wide) else emit.bound(tirx.max(index(0), start))
 
     def transform(self, arguments: Arguments, inputs: tirx.Buffer, image: tirx.Expr, first: tirx.Expr) -> None:
         """Transform the inputs of a block whose first row of outputs is `first`."""
@@ -84,7 +82,7 @@ class BlockInputs:
 
         Its products are dropped, but may be slow: a denormal factor takes Intel's CPUs more than 100 cycles.
         """
-        lines, lanes = self.lines, self.isa.lanes
+        lines, lanes = self.blocks.tall * self.apart, self.isa.lanes
         left_out = self.tile_pitch - larger(lines * self.wide, (lines - 1) * self.wide + self.narrow)
         if is_number(left_out) and not left_out:
             return

@@ -8,9 +8,6 @@ A block is some rows of tiles. Its inputs, (m + 2)×(m + 2) of the padded image 
 [plane][channel][tile], which are transformed to rows of outputs and stored with the epilogue. Vectors are along tiles:
 rows are split by the remainder of the column by m when they are copied, and interleaved again when outputs are stored.
 A block of a dilated convolution has rows of one remainder by the dilation, and all columns (see model.py).
-
-A map of any size may have few tiles, of which a vector would be mostly empty: vectors are along output channels then,
-and planes that are padding are left out.
 """
 
 from __future__ import annotations
@@ -94,7 +91,7 @@ class _Writer(BlockInputs):
         Vectors of rows of tiles may read beyond the end of the products.
         """
         products = emit.scratch(self.filter.planes * self._product_plane() + self.narrow)
-        return products, emit.scratch(self.filter.outputs * (self.lines * self.width + 2 * self.narrow))
+        return products, emit.scratch(self.filter.outputs * (self.blocks.tall * self.row_pitch + 2 * self.narrow))
 
     def _product_plane(self) -> int:
         return emit.spread(max(r.size for r in self.blocks.channel_runs) * self.tile_pitch)
@@ -180,17 +177,16 @@ class _Writer(BlockInputs):
         axes = [self.kernel.axis(loops) for loops in groups]
         images = self.kernel.place(self.conv.image_loops(image))
         tall, (products, image_rows) = self.filter.outputs, buffers
-        whole = image_rows if self.apart == 1 else emit.scratch(self.rows * width + self.isa.lanes)
         inside = tirx.floordiv(index(places - 1) - first, index(self.pitch)) + index(1)
         rows = Dim(typical(self.rows), emit.bound(tirx.max(index(0), tirx.min(index(self.rows), inside))))
         with emit.loop(count) as row:
-            with emit.loop(self.lines) as down, emit.loop(self.steps) as step:
+            with emit.loop(self.apart) as remainder, emit.loop(self.blocks.tall) as down, emit.loop(self.steps) as step:
                 # From the last vector to the first: the last one may write numbers of the next row.
                 tile = self._start(index(self.steps - 1) - step)
-                source = row * index(self.tile_pitch) + down * index(self.wide) + tile
-                self._output_tile(products, source, image_rows, down * index(tall * self.width) + tile * index(tall))
-            if self.apart > 1:
-                self._join(image_rows, whole)
+                number = remainder * index(self.blocks.tall) + down
+                source = row * index(self.tile_pitch) + number * index(self.wide) + tile
+                to = down * index(tall * self.row_pitch) + tile * index(tall * self.apart) + remainder
+                self._output_tile(products, source, image_rows, to)
 
             def store(line: tirx.Expr, length: int) -> None:
                 start = (first + line * index(self.pitch)) * index(width)
@@ -199,11 +195,11 @@ class _Writer(BlockInputs):
                     return [*images, *zip(axes, (channel + row, start + number), strict=True)]
 
                 def total(number: tirx.Expr) -> tirx.Expr:
-                    return whole[line * index(width) + number]
+                    return image_rows[line * index(self.row_pitch) + number]
 
                 store_vectors(self.kernel, arguments, total, place, length, self.isa.lanes)
 
-            if self.pitch > 1:
+            if self.pitch > 1 or self.apart > 1:
                 with emit.loop(rows) as line:
                     store(line, width)
             elif not is_number(self.blocks.count):
@@ -214,16 +210,6 @@ class _Writer(BlockInputs):
                 some, every = (partial(store, index(0), n * width) for n in (last, self.rows))
                 emit.either(of_last, some, every) if last < self.rows else every()
 
-    def _join(self, images: tirx.Buffer, whole: tirx.Buffer) -> None:
-        """Put the columns of all remainders, one image of rows behind the other, together to rows."""
-        height, columns = self.blocks.tall * self.filter.outputs, self.conv.columns.places
-        with emit.loop(self.apart) as remainder, emit.loop(self.rows) as row:
-            start = emit.bound((remainder * index(height) + row) * index(self.width))
-            to = emit.bound(row * index(columns) + remainder)
-            end = tirx.floordiv(index(columns - 1) - remainder, index(self.apart)) + index(1)
-            with build.serial(index(0), emit.bound(end)) as column:
-                build.buffer_store(whole, images[start + column], [to + column * index(self.apart)])
-
     def _output_tile(self, products: tirx.Buffer, source: tirx.Expr, rows: tirx.Buffer, to: tirx.Expr) -> None:
         """Transform a vector of tiles of one channel to rows, each of which follows the one before."""
         lanes, plane, side = self.narrow, self._product_plane(), self.filter.inputs
@@ -233,4 +219,5 @@ class _Writer(BlockInputs):
 
         order = [number * lanes + lane for lane in range(lanes) for number in range(self.filter.outputs)]
         for row, values in enumerate(transformed(self.filter.sums, loaded, lanes)):
-            emit.put(rows, tirx.Shuffle(values, order), to + index(row * self.width), len(order))
+            place = build.ramp(to + index(row * self.row_pitch), index(self.apart), len(order))
+            build.buffer_store(rows, tirx.Shuffle(values, order), [place])

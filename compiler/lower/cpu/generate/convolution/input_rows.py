@@ -1,4 +1,4 @@
-"""Copies of padded input rows for some rows of a convolution's outputs, and how many rows a copy serves.
+"""Input rows for some rows of a convolution's outputs, mostly copies with padding, and how many rows a copy serves.
 
 Strides are separated by the remainders of row and column. All copied rows have one pitch, so that the outputs of
 several rows form one line, as do their inputs at any tap: a vector may extend over several rows, and narrow maps fill
@@ -24,12 +24,9 @@ from heterocc.compiler.lower.cpu.generate.fetch import LINE, fetch_far
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.places import index
 from heterocc.compiler.lower.cpu.generate.read import Kernel
-from heterocc.compiler.lower.cpu.generate.terms import NUMBERS, Term
+from heterocc.compiler.lower.cpu.generate.terms import NUMBERS
 from heterocc.compiler.lower.cpu.sizes import Dim, exceeds, is_number, larger, smaller, typical
 from heterocc.compiler.lower.kernels.expressions import dtype_of
-
-MOST_UNROLLED = 9
-"""The limit on unrolled taps of one column."""
 
 CHANNELS_A_PART = 32
 """The smallest number of output channels for which rows are copied."""
@@ -86,59 +83,52 @@ def unrolled_taps(columns: Window) -> int:
     return MOST_IN_ROW if columns.stride > MOST_IN_ROW else -(-MOST_IN_ROW // columns.stride) * columns.stride
 
 
-class CopiedRows:
-    """A generator of a convolution's loops over chunks of output rows, with a copy of each one's input rows.
+class InputRows:
+    """A generator of a convolution's loops over chunks of output rows, with the input rows of each one.
 
-    Columns of outputs that exist are `apart`.
+    They are copied, or read where they are if they have no padding and strides: `in_place` is the number of output rows
+    of a chunk then, else 0. Columns of outputs that exist are `apart`.
     """
 
-    kind: Term
-
-    def __init__(self, kernel: Kernel, given: Convolution, isa: Isa, apart: int = 1) -> None:
+    def __init__(self, kernel: Kernel, given: Convolution, isa: Isa, apart: int = 1, in_place: int = 0) -> None:
         self.copying = isa = isa.of(kernel.dtype)
-        self.kernel, self.given, self.apart = kernel, given, apart
-        self.pieces = self._pieces(isa)
-        self.piece_start = index(0)
-        self.conv = conv = self._of_pieces(isa)
+        self.kernel, self.given, self.apart, self.in_place = kernel, given, apart, in_place
+        self.begin = self.piece_start = index(0)
+        self.conv, self.pieces = self._in_pieces(isa)
+        conv = self.conv
         self.kind = NUMBERS[kernel.dtype]
-        self.pitch = conv.columns.extent
+        self.pitch = conv.columns.size if in_place else conv.columns.extent
         most = conv.rows.places * self.pitch
         self.isa = isa.narrowed(most)
         # Chunks of few rows suit images of all sizes; of one row, all.
         sized = SIZED_ROWS if isa.lanes > 1 else 1
         most = conv.rows.places if is_number(conv.rows.places) else sized
-        self.usual_rows = self._best_rows(most)
+        self.usual_rows = in_place or self._best_rows(most)
         self.chunks = self._chunks()
         places = conv.rows.places
         self._take_rows(min(self.usual_rows, places) if self.fixed else -(-places // self.chunks))
-        self.plane = emit.spread(self.lines * self.pitch + self._beyond)
+        self.plane = conv.rows.size * self.pitch if in_place else emit.spread(self.lines * self.pitch + self._beyond)
 
     @property
     def fixed(self) -> bool:
         """Whether the number of rows of outputs is known when code is generated."""
         return is_number(self.conv.rows.places)
 
-    def _pieces(self, isa: Isa) -> int:
-        """The number of pieces of the only row of a map: all tiles of channels read the copy of one, from a near cache.
+    def _in_pieces(self, isa: Isa) -> tuple[Convolution, int]:
+        """The convolution, with the only row of a map in pieces of whole vectors as images, and the pieces of a row.
 
-        Of 5,000 places of 128 channels by a stride, each tile read 10 MB.
+        All tiles of channels read the copy of one, from a near cache. Of 5,000 places of 128 channels by a stride, each
+        tile read 10 MB.
         """
-        rows, columns = self.given.rows, self.given.columns
+        given, rows, columns = self.given, self.given.rows, self.given.columns
         one = is_number(rows.places) and rows.places == rows.taps == 1
-        if not one or is_number(columns.size) or not takes_vectors(columns.stride, isa, self.kernel.dtype):
-            return 1
-        held = isa.core.copy_bytes // (4 * self.given.inputs * len(columns.phases) * isa.lanes)
+        if not one or is_number(columns.places) or not takes_vectors(columns.stride, isa, self.kernel.dtype):
+            return given, 1
+        held = isa.core.copy_bytes // (4 * given.inputs * len(columns.phases) * isa.lanes)
         vectors = -(-columns.places // isa.lanes)
-        return -(-vectors // max(PIECE, min(held, LONG_PIECE)))
-
-    def _of_pieces(self, isa: Isa) -> Convolution:
-        """The convolution whose images are pieces of rows, of whole vectors."""
-        given, columns = self.given, self.given.columns
-        if is_number(self.pieces):
-            return given
-        vectors = -(-columns.places // isa.lanes)
-        piece = replace(columns, places=isa.lanes * -(-vectors // self.pieces))
-        return replace(given, batch=given.batch * self.pieces, columns=piece)
+        pieces = -(-vectors // max(PIECE, min(held, LONG_PIECE)))
+        piece = replace(columns, places=isa.lanes * -(-vectors // pieces))
+        return replace(given, batch=given.batch * pieces, columns=piece), pieces
 
     def take_piece(self, number: tirx.Expr) -> tirx.Expr:
         """Take a piece of a row, by its number among those of all images, and its own vectors; return the image."""
@@ -222,12 +212,16 @@ class CopiedRows:
         """Modelled time of reading weights again for every chunk of rows but the first, if a near cache lacks them."""
         conv = self.conv
         weights = conv.outputs * conv.inputs * conv.taps
-        return (chunks - 1) * weights / LINE * self.isa.core.line if 4 * weights > self.isa.core.far_bytes else 0.0
+        if self.in_place or 4 * weights <= self.isa.core.far_bytes:
+            return 0.0
+        return (chunks - 1) * weights / LINE * self.isa.core.line
 
     def _copy_cycles(self, rows: int) -> float:
         """Modelled time of one copy of the rows for `rows` rows of outputs."""
         lines, pitch = self._copied_lines(rows), typical(self.pitch)
         stride = self.conv.columns.stride
+        if self.in_place:
+            return 0.0
         if stride <= 2:
             return 2 * lines * (pitch / self.isa.lanes + 4)
         if takes_vectors(stride, self.isa) and pitch >= self.isa.lanes:
@@ -262,20 +256,24 @@ class CopiedRows:
         alone = is_one_chunk(self.given, rows)
         return max(1, min(self.conv.outputs // (CHANNELS_OF_FEW if alone else CHANNELS_A_PART), pays))
 
-    def _parts(self, chunks: int, tiles: int) -> int:
-        return smaller(emit.shares(self.conv.work, chunks, tiles), self._most_parts(self.usual_rows))
+    def parts_of(self, tiles: int) -> int:
+        """The parts of the `tiles` of channels of a chunk."""
+        return smaller(emit.shares(self.conv.work, self._tasks, tiles), self._most_parts(self.usual_rows))
 
-    def write_chunks(self, arguments: Arguments, tiles: int, body: Chunk) -> None:
-        """Write the loop over chunks of rows and parts of the `tiles` of channels, and the copy of each one's inputs.
+    @property
+    def _tasks(self) -> int:
+        """The chunks of all images."""
+        return self.conv.batch * self.conv.groups * self.chunks
+
+    def write_chunks(self, arguments: Arguments, parts: int, body: Chunk) -> None:
+        """Write the loop over chunks of rows and parts of the channels, and the copy of each one's inputs.
 
         `body` gets the copy; image, group and first row; and the part with the number of parts.
         """
         conv = self.conv
-        tasks = conv.batch * conv.groups * self.chunks
-        parts = self._parts(tasks, tiles)
-        with emit.shared_loop(tasks * parts, conv.work) as task:
+        with emit.shared_loop(self._tasks * parts, conv.work) as task:
             image, group, chunk, part = emit.unpacked(task, (conv.batch, conv.groups, self.chunks, parts))
-            copied = emit.scratch(self.length, self.kind.sums)
+            rows = arguments.flat(conv.data) if self.in_place else emit.scratch(self.length, self.kind.sums)
             image = self.take_piece(image)
             if self.fixed:
                 top = chunk * index(self.rows)
@@ -285,8 +283,12 @@ class CopiedRows:
                 # All have equally many rows, or one less: none is computed twice.
                 top, end = (emit.bound(place) for place in emit.share(chunk, self.chunks, conv.rows.places))
                 self._take_rows(Dim(typical(self.rows), emit.bound(end - top)))
-            self.copy(arguments, copied, image * index(conv.groups) + group, top)
-            body(copied, (image, group, top), (part, parts))
+            number = image * index(conv.groups) + group
+            if self.in_place:
+                self.begin = emit.bound(number * index(conv.inputs * self.plane) + top * index(self.pitch))
+            else:
+                self.copy(arguments, rows, number, top)
+            body(rows, (image, group, top), (part, parts))
 
     @property
     def length(self) -> int:
@@ -300,36 +302,31 @@ class CopiedRows:
         return len(self.conv.rows.phases) * len(self.conv.columns.phases)
 
     def copy(self, arguments: Arguments, copied: tirx.Buffer, group: tirx.Expr, top: tirx.Expr) -> None:
-        """Copy what the outputs from row `top` read, padded: all channels of a group of an image."""
-        with emit.loop(self.conv.inputs) as channel:
-            self._copy_channel(arguments.flat(self.conv.data), group, channel, copied, top)
-
-    def _copy_channel(
-        self, flat: tirx.Buffer, group: tirx.Expr, there: tirx.Expr, copied: tirx.Buffer, top: tirx.Expr
-    ) -> None:
-        """Copy what the outputs from row `top` read of channel `there` of a group, phase by phase."""
-        rows, columns = self.conv.rows, self.conv.columns
+        """Copy what the outputs from row `top` read, padded: all channels of a group of an image, phase by phase."""
+        rows, columns, flat = self.conv.rows, self.conv.columns, arguments.flat(self.conv.data)
         map_size = rows.size * columns.size
         size = 4 * self.conv.groups * self.conv.inputs * map_size
-        channel, exists = self.conv.plane_of(group * index(self.conv.inputs) + there)
-        channel = channel if exists is None else emit.bound(channel)
-        if self._reads_beyond:
-            # Products of what nobody wrote are dropped, but may be slow: denormal numbers take Intel's CPUs 100 cycles.
-            with emit.loop(self._phases) as plane:
-                end = (there * index(self._phases) + plane) * index(self.plane) + index(self.lines * self.pitch)
-                emit.put(copied, emit.zeros(self.isa.lanes, dtype_of(copied)), end, self.isa.lanes)
+        with emit.loop(self.conv.inputs) as there:
+            channel, exists = self.conv.plane_of(group * index(self.conv.inputs) + there)
+            channel = channel if exists is None else emit.bound(channel)
+            if self._reads_beyond:
+                # Products of what nobody wrote are dropped, but may be slow: denormal numbers take Intel's CPUs 100
+                # cycles.
+                with emit.loop(self._phases) as plane:
+                    end = (there * index(self._phases) + plane) * index(self.plane) + index(self.lines * self.pitch)
+                    emit.put(copied, emit.zeros(self.isa.lanes, dtype_of(copied)), end, self.isa.lanes)
 
-        with emit.loop(len(rows.phases)) as phase, emit.loop(self.lines) as line:
-            ahead = phase * index(rows.phases.step) - index(rows.before)
-            row = (top + line) * index(rows.stride) + ahead
-            source = (channel * index(rows.size) + row) * index(columns.size)
-            row = row if exists is None else emit.bound(tirx.Select(exists, row, index(-1)))
-            if self.conv.taps == 1:  # what more taps read is fetched during the sums
-                fetch_far(flat, source + index(map_size), columns.size, size, self.isa.core.fetched_map)
-            planes = (there * index(len(rows.phases)) + phase) * index(len(columns.phases))
-            begin = planes * index(self.plane) + line * index(self.pitch)
-            to_row = CopiedRow(columns, self.pitch, self.plane)
-            copy_row(flat, source, copied, begin, to_row, (row, rows.size), self.copying)
+            with emit.loop(len(rows.phases)) as phase, emit.loop(self.lines) as line:
+                ahead = phase * index(rows.phases.step) - index(rows.before)
+                row = (top + line) * index(rows.stride) + ahead
+                source = (channel * index(rows.size) + row) * index(columns.size)
+                row = row if exists is None else emit.bound(tirx.Select(exists, row, index(-1)))
+                if self.conv.taps == 1:  # what more taps read is fetched during the sums
+                    fetch_far(flat, source + index(map_size), columns.size, size, self.isa.core.fetched_map)
+                planes = (there * index(len(rows.phases)) + phase) * index(len(columns.phases))
+                begin = planes * index(self.plane) + line * index(self.pitch)
+                to_row = CopiedRow(columns, self.pitch, self.plane)
+                copy_row(flat, source, copied, begin, to_row, (row, rows.size), self.copying)
 
     def next_inputs(
         self,
@@ -367,7 +364,7 @@ class CopiedRows:
         return fetch
 
     def place(self, input_: tirx.Expr, tap_row: tirx.Expr, tap: tirx.Expr, line: tirx.Expr) -> tirx.Expr:
-        """The place in the copy of what the first output of a line of the chunk reads of an input channel at a tap."""
+        """The place of what the first output of a line of the chunk reads of an input channel at a tap."""
         plane, steps = input_, []
         for window, number in ((self.conv.rows, tap_row), (self.conv.columns, tap)):
             ahead, stride = number * index(window.dilation), index(window.stride)
@@ -375,4 +372,4 @@ class CopiedRows:
             phase = tirx.floordiv(tirx.floormod(ahead, stride), index(window.phases.step)) if several else index(0)
             plane = plane * index(len(window.phases)) + phase
             steps.append(tirx.floordiv(ahead, stride) if window.stride > 1 else ahead)
-        return plane * index(self.plane) + (line + steps[0]) * index(self.pitch) + steps[1]
+        return self.begin + plane * index(self.plane) + (line + steps[0]) * index(self.pitch) + steps[1]
