@@ -54,7 +54,7 @@ from heterocc.compiler.importer.repeating.kept import take_out_kept
 from heterocc.compiler.importer.sequences.opening import open_sequences
 from heterocc.compiler.importer.shapes.assumed import assume_sizes, disagreements
 from heterocc.compiler.importer.shapes.named import dims_of, is_symbol
-from heterocc.compiler.importer.shapes.propose import Proposals, Samples, Shapes
+from heterocc.compiler.importer.shapes.propose import Proposals, Samples
 from heterocc.compiler.importer.shapes.shape_rules import empty_at_fault
 from heterocc.compiler.importer.shapes.shapes import (
     dims_text,
@@ -65,6 +65,7 @@ from heterocc.compiler.importer.shapes.shapes import (
     set_input_shapes,
     still_dynamic,
 )
+from heterocc.compiler.importer.shapes.trials import Shapes
 from heterocc.compiler.importer.shapes.unified import unify_names
 from heterocc.compiler.importer.steps import Rewriting, Step
 from heterocc.compiler.importer.symbols.derivation import rule_failure

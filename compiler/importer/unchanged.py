@@ -28,13 +28,14 @@ from heterocc.compiler.importer.operators.functions import expand_local
 from heterocc.compiler.importer.reading.read import read_model
 from heterocc.compiler.importer.reading.source import ModelSource
 from heterocc.compiler.importer.shapes.named import dims_of, is_symbol
-from heterocc.compiler.importer.shapes.propose import Proposals, Samples, Shapes
+from heterocc.compiler.importer.shapes.propose import Proposals, Samples
 from heterocc.compiler.importer.shapes.shapes import (
     dynamic_inputs,
     forget_inferred,
     set_input_shapes,
     values_of_runtime,
 )
+from heterocc.compiler.importer.shapes.trials import Shapes
 from heterocc.passes.graph import Value
 
 

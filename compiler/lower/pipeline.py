@@ -56,7 +56,8 @@ def import_partition(job: PartitionJob, target: Target) -> ImportedFunction:
     phase("folding weights")
     with target:
         mod = relax.transform.DecomposeOpsForInference()(function.mod)
-        mod, arrays = fold_weights(mod, tied(function.arrays))
+        # Made once before, too: each folded value takes memory, and a run would compute those for which there is none.
+        mod, arrays = fold_weights(without_repeated(mod), tied(function.arrays))
     return dataclasses.replace(function, mod=without_repeated(mod), arrays=arrays)
 
 

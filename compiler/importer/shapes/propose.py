@@ -4,39 +4,25 @@ from __future__ import annotations
 
 import itertools
 import threading
-import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
 import onnx
 
-from heterocc.artifacts.dtypes import is_narrow
-from heterocc.artifacts.errors import HeteroccError, InputError
-from heterocc.artifacts.foreign import pass_foreign
-from heterocc.artifacts.packed import contiguous
 from heterocc.compiler.importer.draft.draft import Draft, value_of
 from heterocc.compiler.importer.estimates.runs import MOST_WORK, Work
-from heterocc.compiler.importer.inputs.seeded import draw_inputs
-from heterocc.compiler.importer.inputs.texts import longest_text, with_texts
-from heterocc.compiler.importer.onnx_tools.propagation import MAX_LISTED, listed
-from heterocc.compiler.importer.onnx_tools.safe import safe_model
 from heterocc.compiler.importer.shapes.expressions import size_of, word_for
-from heterocc.passes.graph import Value
-from heterocc.runtime.execute.narrow import dtype_of, ort_value
-from heterocc.runtime.execute.ort_session import onnxruntime_package, open_session, session_options
+from heterocc.compiler.importer.shapes.trials import Shapes, clock_of_this_thread, runner
 
 SECONDS = 6.0
-"""The time limit of all trials together in seconds, for a model whose weights are real numbers."""
+"""The time limit of all trials together in seconds of one core, which other processes do not add to, for a model whose
+weights are real numbers."""
 _CODES_IN_A_SECOND = 1 << 23
 """The bytes of other weights that a further second is for: each trial dequantises them, as nothing is optimised."""
-MAX_WEIGHTS = 1 << 31
-MAX_INPUTS = 1 << 28
-"""Limits in bytes; larger models and inputs are not tried."""
 
-MOST_BYTES = 1 << 30
-"""The most bytes of values of a trial at a time, whatever its sizes are estimated to be."""
+MOST_AT_LEAST = Work(8 * MOST_WORK.flops, 4 * MOST_WORK.nbytes)
+"""The most work of a trial of a model that has more than MOST_WORK at all sizes."""
 
 _SIZES = ((224, 128), (256, 64), (640, 512), (32, 8), (512, 16), (28, 1), (96, 32), (299, 10))
 """The side of images in pixels and the length of sequences in one trial, most plausible first."""
@@ -57,8 +43,6 @@ _PARTS = (16, 9)
 """The sizes of two names in a trial in which a third one is their sum: keys of earlier tokens and new ones, say."""
 _MOST_NAMES = 5
 """The most names in a model for which such sums are tried."""
-
-Shapes = dict[str, list[int]]
 
 
 class Samples(Mapping[str, tuple[int, ...]]):
@@ -119,37 +103,44 @@ class Proposals:
         """The first shapes with which ONNX Runtime runs the model; None if none are found in time.
 
         `work` estimates a run. Shapes with which it exceeds MOST_WORK are not tried: smaller sizes take their place. If
-        a run takes too long all the same, much smaller ones have as much time again.
+        a run takes too long all the same, much smaller ones have as much time again. A model that takes more at all
+        sizes is tried at its smallest.
         """
-        run = _runner(self._proto, self._weights)
+        run = runner(self._proto, self._weights)
         if run is None:
             return None
-        deadline = time.monotonic() + self._seconds
+        clock = clock_of_this_thread()
+        deadline = clock() + self._seconds
         tried: list[Shapes] = []
         for shapes, smaller in self._affordable(work):
             if shapes not in tried:
                 tried.append(shapes)
-                if run(shapes, deadline - time.monotonic()):
+                if run(shapes, deadline - clock()):
                     return shapes
-            if time.monotonic() > deadline:
-                until = time.monotonic() + self._seconds
+            if clock() > deadline:
+                until = clock() + self._seconds
                 some = itertools.islice(smaller, _MOST_SMALLER)
-                return next((s for s in some if time.monotonic() < until and run(s, until - time.monotonic())), None)
+                return next((s for s in some if clock() < until and run(s, until - clock())), None)
         return None
 
     def _affordable(self, work: Callable[[Shapes], Work]) -> Iterator[tuple[Shapes, Iterator[Shapes]]]:
         """Shapes to try, and in place of each, where its run takes too long, others of a fraction of the work."""
         kernels = {node.input[1] for node in self._proto.graph.node if "Conv" in node.op_type and len(node.input) > 1}
         known: dict[str, Work] = {}
+        smallest: list[Shapes] = []
+        some_fit = False
 
-        def fits(shapes: Shapes) -> bool:
+        def fits(shapes: Shapes, most: Work = MOST_WORK) -> bool:
+            nonlocal some_fit
             text = repr(shapes)
             if text not in known:
                 known[text] = work(shapes)
-            return known[text].within(MOST_WORK)
+            some_fit |= known[text].within(MOST_WORK)
+            return known[text].within(most)
 
         for candidate in _candidates(self._dynamic, self._hints):
             sizes = replace(candidate, named={**candidate.named, **self._expected})
+            smallest += self._at_most(_SMALLER[-1:], sizes, kernels)
             shapes = sizes.shapes(self._dynamic, kernels)
             every = filter(fits, self._at_most(_SMALLER, sizes, kernels))
             fractions = filter(fits, self._at_most(_FRACTIONS, sizes, kernels))
@@ -158,6 +149,8 @@ class Proposals:
                 continue
             for others in itertools.islice(every, _MOST_SMALLER):
                 yield others, fractions
+        if not some_fit:
+            yield from ((shapes, iter(())) for shapes in smallest if fits(shapes, MOST_AT_LEAST))
 
     def _at_most(self, sides: Sequence[int], sizes: _Sizes, kernels: Collection[str]) -> Iterator[Shapes]:
         return (sizes.at_most(side).shapes(self._dynamic, kernels) for side in sides)
@@ -167,7 +160,7 @@ class Proposals:
 class _Sizes:
     """The sizes of one trial: of the sides of images, of sequences, of channels and of inputs of unknown rank.
 
-    `named` are sizes of names, whatever they are of.
+    `named` are sizes of names, whatever they are of. With `states` the only dimension of a state is the batch.
     """
 
     pixels: int
@@ -175,6 +168,7 @@ class _Sizes:
     channels: int
     unknown: tuple[int, ...] = _UNKNOWN_RANK[0]
     named: Mapping[str, int] = field(default_factory=dict)
+    states: bool = False
 
     def at_most(self, side: int) -> _Sizes:
         """These sizes, none larger than this, but for channels."""
@@ -183,10 +177,28 @@ class _Sizes:
     def shapes(self, dynamic: Sequence[onnx.ValueInfoProto], kernels: Collection[str]) -> Shapes:
         """A shape for each input, with a batch of 1."""
         found = _filled(dynamic, self.pixels, self.steps, self.channels, kernels, self.named)
-        return {**found, **{i.name: list(self.unknown) for i in dynamic if value_of(i).shape is None}}
+        found.update((i.name, list(self.unknown)) for i in dynamic if value_of(i).shape is None)
+        if self.states:
+            for state in filter(_is_state, dynamic):
+                found[state.name][1] = 1
+        return found
 
 
 def _candidates(dynamic: Sequence[onnx.ValueInfoProto], hints: Sequence[int]) -> Iterator[_Sizes]:
+    some_are_states = len({_is_state(i) for i in dynamic}) == 2
+    for sizes in _plausible(dynamic, hints):
+        yield sizes
+        if some_are_states:
+            yield replace(sizes, states=True)
+
+
+def _is_state(info: onnx.ValueInfoProto) -> bool:
+    """Whether an input may be the state of layers: `[layers, ?, numbers]`, of a dimension without a name."""
+    dims = info.type.tensor_type.shape.dim
+    return [bool(d.dim_value) for d in dims] == [True, False, True] and not dims[1].dim_param
+
+
+def _plausible(dynamic: Sequence[onnx.ValueInfoProto], hints: Sequence[int]) -> Iterator[_Sizes]:
     stated, others = _sums(dynamic)
     yield from (_Sizes(*_SIZES[0], 3, named=named) for named in stated)
     yield _Sizes(*_SIZES[0], 3)
@@ -306,55 +318,3 @@ def _weights_near(draft: Draft, dynamic: Sequence[onnx.ValueInfoProto]) -> list[
                     sizes.update(dict.fromkeys(int(d) for d in draft.weights[name].shape if d > 1))
         reached |= {o for n in readers for o in n.output}
     return list(sizes)
-
-
-def _runner(
-    proto: onnx.ModelProto, arrays: Mapping[str, np.ndarray[Any, Any]]
-) -> Callable[[Shapes, float], bool] | None:
-    """A function of shapes and seconds that runs the model on seeded inputs, and returns whether it succeeded.
-
-    None if the model is too large or ONNX Runtime cannot load it.
-    """
-    weights = {name: contiguous(array) for name, array in arrays.items()}
-    if sum(array.nbytes for array in weights.values()) > MAX_WEIGHTS:
-        return None
-    if listed(proto.graph) > MAX_LISTED:
-        return None
-    try:
-        most = with_texts(MOST_BYTES, longest_text(proto.graph, arrays, proto.functions))
-        session = open_session(safe_model(proto).SerializeToString(), session_options(optimise="none"), most=most)
-    except InputError:  # its texts may be of any length
-        return None
-    except Exception as error:  # it lacks an operator, for instance; its classes have no common base
-        pass_foreign(error)
-        return None
-    large = {i.name: weights[i.name] for i in session.get_inputs() if i.name in weights}
-    values = [value_of(i) for i in proto.graph.input if i.name not in weights]
-    outputs = [o.name for o in session.get_outputs()]
-    narrow = any(dtype_of(o.type) is not None for o in session.get_outputs())  # numpy has no arrays for these
-
-    def run(shapes: Shapes, seconds: float) -> bool:
-        inputs = {v.name: Value(v.name, v.dtype, tuple(shapes.get(v.name, v.shape or ()))) for v in values}
-        if sum(v.nbytes for v in inputs.values()) > MAX_INPUTS:
-            return False
-        try:
-            feed: Mapping[str, Any] = {**draw_inputs(proto, inputs, weights, 0), **large}
-        except HeteroccError:
-            return False
-        limit = onnxruntime_package().RunOptions()
-        limit.log_severity_level = 4
-        timer = threading.Timer(max(seconds, 0.1), setattr, (limit, "terminate", True))
-        timer.start()
-        try:
-            if narrow or any(is_narrow(a) for a in feed.values()):
-                session.run_with_ort_values(outputs, {name: ort_value(a) for name, a in feed.items()}, limit)
-            else:
-                session.run(outputs, feed, limit)
-        except Exception as error:  # this shape does not fit, or it took too long
-            pass_foreign(error)
-            return False
-        finally:
-            timer.cancel()
-        return True
-
-    return run

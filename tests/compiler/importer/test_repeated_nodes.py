@@ -80,7 +80,7 @@ def test_the_sizes_that_a_kind_of_node_computes_are_derived_once(monkeypatch: py
 
 
 def test_a_query_finds_no_sizes_to_run_a_model_with(monkeypatch: pytest.MonkeyPatch) -> None:
-    runs = counted(monkeypatch, propose, "_runner")
+    runs = counted(monkeypatch, propose, "runner")
     imported = import_model(layers(2), keep_dims=True)
     assert not query_model(imported, "CPU,ORT").nowhere
     assert not runs

@@ -21,8 +21,9 @@ from heterocc.compiler.importer.draft.draft import Draft
 from heterocc.compiler.importer.estimates.runs import MOST_WORK, Work, work_of
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.importer.pipeline import import_model
-from heterocc.compiler.importer.shapes import propose
-from heterocc.compiler.importer.shapes.propose import Proposals, Samples, Shapes
+from heterocc.compiler.importer.shapes import propose, trials
+from heterocc.compiler.importer.shapes.propose import Proposals, Samples
+from heterocc.compiler.importer.shapes.trials import Shapes
 from tests.fresh_process import fresh
 from tests.symbolic_models import dynamic_model
 
@@ -158,15 +159,66 @@ def test_a_run_that_takes_too_long_is_followed_by_ones_of_much_smaller_sizes(mon
         def run(shapes: Shapes, seconds: float) -> bool:
             tried.append(shapes["x"][2])
             if tried[-1] > 100:
-                time.sleep(seconds + 0.01)
+                end = time.thread_time() + seconds + 0.01
+                while time.thread_time() < end:
+                    pass
             return tried[-1] % 8 == 0 and tried[-1] < 100
 
         return run
 
-    monkeypatch.setattr(propose, "_runner", runner)
+    monkeypatch.setattr(propose, "runner", runner)
     found = Proposals(Draft(convolutions(2, 4), {})).first(lambda _: Work(0, 0))
     assert tried == [224, 65, 64]
     assert found == {"x": [1, 4, 64, 64]}
+
+
+def test_what_other_processes_take_is_not_time_of_a_trial(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a machine with fourteen other processes models were compiled without a check."""
+    monkeypatch.setattr(propose, "SECONDS", 0.05)
+    tried: list[int] = []
+
+    def runner(*_: object) -> Callable[[Shapes, float], bool]:
+        def run(shapes: Shapes, _: float) -> bool:
+            tried.append(shapes["x"][2])
+            time.sleep(0.06)
+            return tried[-1] == 256
+
+        return run
+
+    monkeypatch.setattr(propose, "runner", runner)
+    found = Proposals(Draft(convolutions(2, 4), {})).first(lambda _: Work(0, 0))
+    assert found == {"x": [1, 4, 256, 256]} and tried == [224, 256]
+
+
+def test_a_trial_of_too_much_work_ends() -> None:
+    values = np.zeros((64, 64), np.float32)
+    nodes = [N("MatMul", ["x" if n == 0 else f"v{n}", "w"], [f"v{n + 1}"]) for n in range(400)]
+    run = trials.runner(dynamic_model(nodes, {"x": ("float32", ("n", 64))}, ["v400"], {"w": values}), {})
+    assert run is not None and run({"x": [1, 64]}, 5.0)
+    assert not run({"x": [20000, 64]}, 0.1)
+
+
+def test_a_model_that_takes_much_at_all_sizes_is_tried_at_its_smallest() -> None:
+    """A network of ten seconds of speech takes more than others may, with a batch of 1: it was not checked."""
+
+    def work(shapes: Shapes) -> Work:
+        return Work(MOST_WORK.flops * 2 * shapes["x"][2], 0)
+
+    proposals = Proposals(Draft(convolutions(2, 4), {}))
+    assert proposals.first(work) == {"x": [1, 4, 1, 1]}
+    assert proposals.first(lambda _: Work(MOST_WORK.flops * 9, 0)) is None
+
+
+def test_the_only_dimension_of_a_state_without_a_name_may_be_the_batch() -> None:
+    """A voice detector's state, `[2, ?, 128]`, had as many columns as its input samples, and no run succeeded."""
+    nodes = [
+        N("Transpose", ["x"], ["t"], perm=[1, 0, 2]),
+        N("LSTM", ["t", "w", "r", "", "", "h"], ["y"], hidden_size=2),
+    ]
+    weights = {"w": np.ones((1, 8, 3), np.float32), "r": np.ones((1, 8, 2), np.float32)}
+    inputs = {"x": ("float32", (None, None, 3)), "h": ("float32", (1, None, 2))}
+    model = import_model(dynamic_model(nodes, inputs, ["y"], weights), keep_dims=True)
+    assert dict(model.samples) == {"x": (1, 128, 3), "h": (1, 1, 2)}
 
 
 @pytest.mark.parametrize(("dtype", "seconds"), [("uint8", 38), ("float32", 6)])
@@ -177,7 +229,7 @@ def test_a_model_with_many_codes_has_more_time(dtype: str, seconds: int, monkeyp
     def runner(*_: object) -> Callable[[Shapes, float], bool]:
         return lambda _, limit: not given.append(limit)
 
-    monkeypatch.setattr(propose, "_runner", runner)
+    monkeypatch.setattr(propose, "runner", runner)
     weights = {"codes": np.broadcast_to(np.zeros((), dtype), (1 << 28) // np.dtype(dtype).itemsize)}
     Proposals(Draft(convolutions(2, 4), weights)).first(lambda _: Work(0, 0))
     assert round(given[0]) == seconds

@@ -6,12 +6,20 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from onnx import helper
 from tvm import relax
 
 from heterocc.compiler.importer.estimates import work
+from heterocc.compiler.importer.pipeline import import_model
+from heterocc.compiler.lower.backend import PartitionJob
+from heterocc.compiler.lower.cpu.target import cpu_target
+from heterocc.compiler.lower.pipeline import import_partition
 from heterocc.compiler.lower.relax.fold import fold_weights
 from heterocc.compiler.lower.straight import bindings_of
+from tests.compiler.lower.lowered import CPU
+from tests.symbolic_models import dynamic_model
 
+N = helper.make_node
 Value = relax.Expr
 SIDE = 64
 BYTES = 4 * SIDE * SIDE
@@ -108,3 +116,17 @@ def test_what_tvm_computes_later_keeps_what_it_reads() -> None:
     first, second = kept.values()
     np.testing.assert_allclose(first, np.exp(-weight()), rtol=1e-5)
     np.testing.assert_array_equal(second, weight())
+
+
+def test_a_weight_that_many_products_read_transposed_is_folded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """LSTM cells written out: of 40 transpositions of two weights of 6.5 MB two were left to each run."""
+    monkeypatch.setattr(work, "MAX_GROWTH_BYTES", 0)
+    steps = range(8)
+    nodes = [N("Gemm", [f"x{n}", "w"], [f"y{n}"], transB=1) for n in steps]
+    inputs = {f"x{n}": ("float32", (4, SIDE)) for n in steps}
+    model = import_model(dynamic_model(nodes, inputs, [f"y{n}" for n in steps], {"w": weight()}))
+    graph = model.graph
+    job = PartitionJob("p0", model, CPU, tuple(n.name for n in graph.nodes), graph.inputs, graph.outputs)
+    found = import_partition(job, cpu_target(CPU))
+    operators = {getattr(b.value.op, "name", "") for b in bindings_of(found.mod["main"])}
+    assert operators == {"relax.matmul"} and sum(a.nbytes for a in found.arrays.values()) == BYTES
