@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -27,9 +28,7 @@ class Tolerance:
 
     def absolute(self, reference: np.ndarray[Any, Any]) -> float:
         """The absolute tolerance for a reference tensor, from its finite elements."""
-        flat = reference.reshape(-1)
-        pieces = (flat[start : start + _PIECE] for start in range(0, flat.size, _PIECE))
-        finite = (piece[np.isfinite(piece)] for piece in pieces)
+        finite = (piece[np.isfinite(piece)] for piece in _pieces(reference))
         largest = max((float(np.abs(piece).max()) for piece in finite if piece.size), default=0.0)
         return max(self.atol, self.scale * largest)
 
@@ -94,14 +93,15 @@ def blindness(reference: Any) -> str | None:
     if not reference.size:
         return "it has no elements"
     if reference.dtype.kind == "f":
-        if np.isnan(reference).all():
-            return "it is NaN throughout"
-        if not np.isfinite(reference).any():
-            return "it is infinite throughout" if np.isinf(reference).all() else "it has no finite element"
+        if not any(np.isfinite(piece).any() for piece in _pieces(reference)):
+            if all(np.isnan(piece).all() for piece in _pieces(reference)):
+                return "it is NaN throughout"
+            infinite = all(np.isinf(piece).all() for piece in _pieces(reference))
+            return "it is infinite throughout" if infinite else "it has no finite element"
     elif reference.dtype.kind not in "iub" or reference.size <= _FEW:
         return None
-    first = reference.ravel()[0]
-    if reference.size > 1 and bool((reference == first).all()):
+    first = reference[(0,) * reference.ndim]
+    if reference.size > 1 and all((piece == first).all() for piece in _pieces(reference)):
         return f"it is {first} throughout"
     return None
 
@@ -142,6 +142,12 @@ def compare(name: str, got: Any, reference: Any, tolerance: Tolerance = FLOAT32)
 
 _PIECE = 1 << 18
 """Elements that are compared at a time: temporary arrays of all of them would be most of a compile's memory."""
+
+
+def _pieces(array: np.ndarray[Any, Any]) -> Iterator[np.ndarray[Any, Any]]:
+    """The elements of an array, some at a time."""
+    flat = array.reshape(-1)
+    return (flat[start : start + _PIECE] for start in range(0, flat.size, _PIECE))
 
 
 @dataclass(slots=True)

@@ -11,7 +11,7 @@ from heterocc.artifacts.errors import FeedError
 from heterocc.compiler.importer.inputs.seeded import draw_inputs
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.runtime.feeds import InputCheck, TensorInfo
-from heterocc.runtime.files.inputs import read_npz
+from heterocc.runtime.files.npz import read_npz
 from heterocc.runtime.files.sequences import gathered
 
 
@@ -26,10 +26,9 @@ def feed_for(model: ImportedModel, path: Path | None, seed: int, way: int = 0) -
         found = draw_inputs(model.proto, drawn, model.weights, seed, sources=model.sources, way=way)
         return {name: model.defaults[name] if name in model.defaults else found[name] for name in values}
     tensors = {
-        source: TensorInfo(source, value.dtype, model.input_shape(name))
+        source: TensorInfo(source, value.dtype, None if container(value.dtype) else model.input_shape(name))
         for name, value in values.items()
         for source in [model.sources.get(name, name)]
-        if not container(value.dtype)
     }
     types = [(model.sources.get(name, name), value.dtype) for name, value in values.items()]
     given = gathered(types, read_npz(path, tensors))

@@ -56,10 +56,16 @@ def open_memory(model: ImportedModel, inputs: Path | None, seed: int, *, reads: 
     if cache is None or simulated or (inputs is not None and not inputs.is_file()):
         return None
     try:
-        given = None if inputs is None else hashlib.sha256(inputs.read_bytes()).hexdigest()
+        given = None if inputs is None else _digest_of_file(inputs)
     except OSError:  # reading the inputs raises an error that says more
         return None
     return Memory(cache, _key("vectors", machine=_machine(), model=model_digest(model), inputs=given, seed=seed), reads)
+
+
+def _digest_of_file(path: Path) -> str:
+    """SHA-256 of a file, which may be larger than memory."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,6 +39,9 @@ _SIZES = ("tensor(int32)", "tensor(int64)")
 
 _CUT = " as it was computed"
 
+_SHAKEN = 1 << 18
+"""Elements that are perturbed at a time."""
+
 
 class Stop:
     """Ends the runs of references from another thread: those that go on, and any that begins later."""
@@ -282,9 +285,13 @@ def _shaken(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     if array.dtype.kind != "f" or is_narrow(array):
         return contiguous(array)
     units = 1 if array.dtype == np.float16 else 8
-    noise = np.random.default_rng(array.size).standard_normal(array.shape)
-    kind = np.finfo(array.dtype)
-    shaken = array * (1.0 + units * float(kind.eps) * noise)
-    # Masks are often the largest number that there is.
-    bounded = np.where(np.isfinite(array), np.clip(shaken, float(kind.min), float(kind.max)), array)
-    return np.asarray(bounded, dtype=array.dtype, order="C")
+    draw, kind = np.random.default_rng(array.size), np.finfo(array.dtype)
+    found = np.empty(array.shape, array.dtype)
+    given, written = array.reshape(-1), found.reshape(-1)
+    for start in range(0, array.size, _SHAKEN):  # in pieces, as what it takes has 64 bits
+        piece = given[start : start + _SHAKEN]
+        shaken = piece * (1.0 + units * float(kind.eps) * draw.standard_normal(piece.size))
+        # Masks are often the largest number that there is.
+        bounded = np.where(np.isfinite(piece), np.clip(shaken, float(kind.min), float(kind.max)), piece)
+        written[start : start + _SHAKEN] = bounded
+    return found

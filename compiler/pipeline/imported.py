@@ -24,7 +24,7 @@ from heterocc.compiler.sizes.planned import with_planned_sizes
 from heterocc.compiler.sizes.requests import ShapeRequest, model_at, require_bounds, require_possible
 from heterocc.compiler.support.traits import traits_of
 from heterocc.passes.explain.details import Details
-from heterocc.runtime.files.inputs import npz_shapes
+from heterocc.runtime.files.npz import npz_shapes
 
 Step = TypeVar("Step", bound="Imported")
 

@@ -17,7 +17,8 @@ from heterocc.artifacts.text.one_line import one_line
 from heterocc.compiler.checking.compare import FLOAT32, Tolerance, compare
 from heterocc.compiler.pipeline.compile import compile_model
 from heterocc.runtime import load
-from heterocc.runtime.files.inputs import read_inputs, read_npz
+from heterocc.runtime.files.inputs import read_inputs
+from heterocc.runtime.files.npz import read_npz
 from heterocc.runtime.files.outputs import write_outputs
 
 MAX_LINES = 60

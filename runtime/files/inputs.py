@@ -1,39 +1,32 @@
-"""Files of a run's inputs: npz, npy and raw bytes."""
+"""Files of a run's inputs: .npz (`npz.py`), .npy and raw bytes."""
 
 from __future__ import annotations
 
 import math
 import os
-import zipfile
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import IO, Any
 
 import numpy as np
 
 from heterocc.artifacts.dtypes import NARROW, container
 from heterocc.artifacts.errors import FeedError, FileMissingError, HeteroccError, ShapeOptionError, UsageError
-from heterocc.artifacts.files.filetype import HEAD, file_kind
 from heterocc.artifacts.files.opening import open_file
 from heterocc.artifacts.files.reading import note_read
 from heterocc.artifacts.files.source import reading_hint
 from heterocc.artifacts.foreign import pass_foreign
-from heterocc.artifacts.manifest import TensorSpec
 from heterocc.artifacts.reader import open_bundle
 from heterocc.runtime.execute.narrow import narrow_dtype
-from heterocc.runtime.feeds import InputCheck, TensorInfo, dimensions, native, nearest
+from heterocc.runtime.feeds import TensorInfo, dimensions, native, nearest
+from heterocc.runtime.files.npz import Tensor, header_of, read_npz
 from heterocc.runtime.files.outputs import NAMES, read_names
 from heterocc.runtime.files.sequences import gathered
 from heterocc.runtime.plan.schedule import numpy_dtype
 from heterocc.runtime.session import Session
 
 Array = np.ndarray[Any, Any]
-Tensor = TensorSpec | TensorInfo
-_T = TypeVar("_T")
-
-_LARGE = 1 << 24
-"""The bytes from which a file is checked before it is read."""
 
 
 def read_inputs(
@@ -161,7 +154,7 @@ def read_files(specs: Mapping[str, Tensor], given: Sequence[str]) -> dict[str, A
     for text in given:
         name, path = _split(text, specs)
         if path.suffix.lower() == ".npz":
-            arrays = read_npz(path, specs)
+            arrays = read_npz(path, specs, alone=True)
             feed.update({name: _with_meaning(array, specs.get(name)) for name, array in arrays.items()})
             continue
         if path.is_dir():
@@ -177,78 +170,6 @@ def read_files(specs: Mapping[str, Tensor], given: Sequence[str]) -> dict[str, A
             raise FeedError(f"there is no input '{name}'", where="--inputs", hint=f"inputs: {', '.join(specs)}")
         feed[name] = _read_array(path, specs[name])
     return gathered(((name, spec.dtype) for name, spec in specs.items()), feed)
-
-
-def read_npz(path: Path, specs: Mapping[str, Tensor] | None = None) -> dict[str, Array]:
-    """All arrays of an .npz file, in native byte order; FileMissingError or FeedError when it cannot be read.
-
-    A large array that does not fit the input of its name in `specs` is refused before it is read.
-    """
-    known = specs or {}
-    return _of_members(path, lambda archive, member, name: _read_member(archive, member, path, known.get(name)))
-
-
-def npz_shapes(path: Path) -> dict[str, tuple[int, ...]]:
-    """The shapes of all arrays of an .npz file, which are not read. Raises the errors of `read_npz`."""
-
-    def shape(archive: zipfile.ZipFile, member: str, _: str) -> tuple[int, ...]:
-        with archive.open(member) as stream:
-            return _header(stream)[0]
-
-    return _of_members(path, shape)
-
-
-def _of_members(path: Path, read: Callable[[zipfile.ZipFile, str, str], _T]) -> dict[str, _T]:
-    """What `read` makes of each member of an .npz file, by the name of its array."""
-    note_read(path, "the file of inputs")
-    try:
-        # numpy.load is not used, because it confuses names that end in .npy.
-        with open_file(path) as file, zipfile.ZipFile(file) as archive:
-            names = read_names(archive.read(NAMES)) if NAMES in archive.namelist() else {}
-            members = [m for m in archive.namelist() if m != NAMES]
-            called = {names.get(m, m.removesuffix(".npy")): m for m in members}
-            return {name: read(archive, member, name) for name, member in called.items()}
-    except HeteroccError:
-        raise
-    except OSError as error:
-        pass_foreign(error)
-        what = f"cannot read inputs: {error.strerror or error}"
-        raise FileMissingError(what, where=str(path), hint=reading_hint(error)) from error
-    except Exception as error:
-        pass_foreign(error)
-        # numpy and zipfile raise ValueError, BadZipFile, EOFError or KeyError, depending on the damage.
-        found = str(error)
-        if path.is_file():
-            with open_file(path) as stream:
-                kind = file_kind(stream.read(HEAD))
-                found = f"it is {kind}" if kind and not zipfile.is_zipfile(stream) else found
-        hint = "numpy.savez(path, name=array, …) writes one"
-        raise FeedError(f"not an .npz file of plain arrays: {found}", where=str(path), hint=hint) from error
-
-
-def _read_member(archive: zipfile.ZipFile, member: str, path: Path, spec: Tensor | None) -> Array:
-    if archive.getinfo(member).file_size > _LARGE:
-        with archive.open(member) as stream:
-            _require_fits(stream, path, spec)
-    with archive.open(member) as stream:
-        return native(np.lib.format.read_array(stream, allow_pickle=False))
-
-
-def _require_fits(stream: IO[bytes], path: Path, spec: Tensor | None) -> None:
-    """Raise FeedError if the array in an .npy file, of which only the header is read, does not fit an input."""
-    if not isinstance(spec, TensorInfo) or numpy_dtype(spec.dtype) is None:
-        return
-    shape, dtype = _header(stream)
-    # An array of this form that takes no memory.
-    InputCheck(spec, str(path))(np.broadcast_to(np.zeros((), dtype), shape))
-
-
-def _header(stream: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    """Shape and dtype of the array in an .npy file."""
-    version = np.lib.format.read_magic(stream)
-    header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    shape, _, dtype = header(stream)
-    return tuple(shape), dtype
 
 
 def _read_folder(folder: Path, specs: Mapping[str, Tensor]) -> dict[str, Array]:
@@ -281,8 +202,8 @@ def _read_array(path: Path, spec: Tensor | None) -> Array:
     try:
         if spec is None or path.suffix == ".npy":
             with open_file(path) as stream:
-                if path.is_file() and path.stat().st_size > _LARGE:
-                    _require_fits(stream, path, spec)
+                if path.is_file():
+                    header_of(stream).require_fits(spec, path, path.stat().st_size)
                     stream.seek(0)
                 return _with_meaning(native(np.lib.format.read_array(stream, allow_pickle=False)), spec)
         with open_file(path) as stream:

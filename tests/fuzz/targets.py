@@ -29,7 +29,7 @@ from heterocc.compiler.importer.reading.source import ModelSource
 from heterocc.compiler.placement.affinity_file import load_affinity
 from heterocc.compiler.placement.cost_table import load_cost_table
 from heterocc.runtime.execute.onnx_wire import unexpected_external
-from heterocc.runtime.files.inputs import read_npz
+from heterocc.runtime.files.npz import read_npz
 from heterocc.runtime.machine.compat import host, why_not
 from heterocc.runtime.serve.inference import Request
 from heterocc.runtime.serve.protocols.rest_bodies import Body

@@ -21,7 +21,6 @@ MOST = 16
 def det(ctx: Context, data: relax.Expr) -> relax.Expr:
     """Determinants by Gaussian elimination; the pivot is the largest element of a column, as in LAPACK."""
     rows, batch = _square(data), dims_of(data)[:-2]
-    dtype = dtype_of(data)
     count = math.prod(batch)
     left = ctx.bb.emit(op.reshape(data, (count, rows, rows)))
     product = None
@@ -34,36 +33,36 @@ def det(ctx: Context, data: relax.Expr) -> relax.Expr:
             # The first row takes the place of the chosen one, which changes the sign.
             stays = ctx.bb.emit(op.equal(op.reshape(best, (count,)), scalar(0, "int64")))
             pivot = ctx.bb.emit(op.where(stays, first, op.negative(first)))
-            safe = op.where(op.equal(first, scalar(0, dtype)), scalar(1, dtype), first)
-            factors = op.divide(_part(ctx, swapped, (1, size), (0, 1)), op.reshape(safe, (count, 1, 1)))
-            removed = op.multiply(ctx.bb.emit(factors), _part(ctx, row, (0, 1), (1, size)))
-            left = ctx.bb.emit(op.subtract(_part(ctx, swapped, (1, size), (1, size)), removed))
+            left = _cleared(ctx, row, swapped, size, size)
         product = pivot if product is None else ctx.bb.emit(op.multiply(product, pivot))
     return op.reshape(product, batch)
 
 
 @converter("Inverse", domain=MICROSOFT)
 def inverse(ctx: Context, data: relax.Expr) -> relax.Expr:
-    """Inverse matrices by Gauss-Jordan elimination beside the unit matrix, with the same choice of pivots.
+    """Inverse matrices by Gaussian elimination beside the unit matrix, with the same choice of pivots.
 
-    Each step moves the pivot's row to the end and drops the column that it clears, so that after the last one the rows
-    are in order, and what is left is the inverse.
+    Rows that are left over are solved for from the last one on, as in LAPACK and Eigen: only so has the inverse of a
+    singular matrix the infinities of ONNX Runtime, which other orders turn into NaN.
     """
     rows, batch = _square(data), dims_of(data)[:-2]
     dtype = dtype_of(data)
     count = math.prod(batch)
     unit = op.broadcast_to(constant(np.eye(rows).astype(dtype)), (count, rows, rows))
     left = ctx.bb.emit(op.concat([op.reshape(data, (count, rows, rows)), unit], 2))
-    for done in range(rows):
-        wide = 2 * rows - done
-        _, row, swapped = _pivoted(ctx, left, rows - done, wide)
-        scaled = ctx.bb.emit(op.divide(_part(ctx, row, (0, 1), (1, wide)), _part(ctx, row, (0, 1), (0, 1))))
-        others = []
-        if rows > 1:
-            removed = op.multiply(_part(ctx, swapped, (1, rows), (0, 1)), scaled)
-            others.append(op.subtract(_part(ctx, swapped, (1, rows), (1, wide)), ctx.bb.emit(removed)))
-        left = ctx.bb.emit(op.concat([*map(ctx.bb.emit, others), scaled], 1))
-    return op.reshape(left, (*batch, rows, rows))
+    upper = []  # of each column the row that cleared it, from its pivot on
+    for size in range(rows, 1, -1):
+        _, row, swapped = _pivoted(ctx, left, size, size + rows)
+        upper.append(row)
+        left = _cleared(ctx, row, swapped, size, size + rows)
+    solved = ctx.bb.emit(op.divide(_part(ctx, left, (0, 1), (1, 1 + rows)), _part(ctx, left, (0, 1), (0, 1))))
+    for size, row in enumerate(reversed(upper), 2):
+        factors = op.reshape(_part(ctx, row, (0, 1), (1, size)), (count, size - 1, 1))
+        known = op.sum(ctx.bb.emit(op.multiply(factors, solved)), 1, True)
+        rest = ctx.bb.emit(op.subtract(_part(ctx, row, (0, 1), (size, size + rows)), ctx.bb.emit(known)))
+        first = ctx.bb.emit(op.divide(rest, _part(ctx, row, (0, 1), (0, 1))))
+        solved = ctx.bb.emit(op.concat([first, solved], 1))
+    return op.reshape(solved, (*batch, rows, rows))
 
 
 def _square(data: relax.Expr) -> int:
@@ -84,6 +83,16 @@ def _pivoted(ctx: Context, left: relax.Expr, among: int, columns: int) -> tuple[
     chosen = ctx.bb.emit(op.equal(numbers, best))
     row = ctx.bb.emit(op.sum(op.where(chosen, left, scalar(0, dtype_of(left))), 1, True))
     return best, row, ctx.bb.emit(op.where(chosen, _part(ctx, left, (0, 1), (0, columns)), left))
+
+
+def _cleared(ctx: Context, row: relax.Expr, swapped: relax.Expr, rows: int, columns: int) -> relax.Expr:
+    """The other rows without their first column, which multiples of the pivot's row clear; one of zeros clears none."""
+    pivot = _part(ctx, row, (0, 1), (0, 1))
+    dtype = dtype_of(row)
+    safe = op.where(op.equal(pivot, scalar(0, dtype)), scalar(1, dtype), pivot)
+    factors = ctx.bb.emit(op.divide(_part(ctx, swapped, (1, rows), (0, 1)), ctx.bb.emit(safe)))
+    removed = op.multiply(factors, _part(ctx, row, (0, 1), (1, columns)))
+    return ctx.bb.emit(op.subtract(_part(ctx, swapped, (1, rows), (1, columns)), removed))
 
 
 def _part(ctx: Context, value: relax.Expr, rows: tuple[int, int], columns: tuple[int, int]) -> relax.Expr:

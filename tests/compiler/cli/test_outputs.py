@@ -18,7 +18,8 @@ from heterocc.compiler import compile_model, partition_model
 from heterocc.compiler.cli.main import app
 from heterocc.compiler.placement.affinity_file import write_affinity_file
 from heterocc.runtime.feeds import TensorInfo
-from heterocc.runtime.files.inputs import read_files, read_npz
+from heterocc.runtime.files.inputs import read_files
+from heterocc.runtime.files.npz import read_npz
 from heterocc.runtime.files.outputs import NAMES, file_names, write_outputs
 from tests.compiler.small import conv_net, save
 
@@ -252,7 +253,7 @@ def test_a_run_of_a_model_with_odd_names_is_given_back_as_inputs(place: str, tmp
 
 def test_arrays_of_sequences_have_numbers_in_files(tmp_path: Path) -> None:
     values = {"s": [np.ones(2, np.float32), np.zeros((0, 3), np.float32)], "e": [], "o": None, "x": np.ones(1)}
-    kinds = {"s": "seq(tensor(float))", "e": "seq(tensor(float))", "o": "optional(tensor(float))", "x": "float32"}
+    kinds = {"s": "seq(tensor(float))", "e": "seq(tensor(float))", "o": "optional(tensor(float))", "x": "float64"}
     for target in (tmp_path / "out.npz", tmp_path / "folder"):
         write_outputs(target, values)
         found = read_files({name: TensorInfo(name, kind, None) for name, kind in kinds.items()}, [str(target)])
@@ -260,4 +261,4 @@ def test_arrays_of_sequences_have_numbers_in_files(tmp_path: Path) -> None:
         for got, wanted in zip(found["s"], values["s"], strict=True):
             np.testing.assert_array_equal(got, wanted)
     write_outputs(tmp_path / "less.npz", {"x": np.ones(1)})
-    assert "s" not in read_files({"s": TensorInfo("s", kinds["s"], None)}, [f"{tmp_path}/less.npz"])
+    assert "s" not in read_files({n: TensorInfo(n, kinds[n], None) for n in "sx"}, [f"{tmp_path}/less.npz"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 import zipfile
 from pathlib import Path
 
@@ -10,7 +11,8 @@ import pytest
 
 from heterocc.artifacts.errors import FeedError
 from heterocc.runtime.feeds import TensorInfo
-from heterocc.runtime.files.inputs import npz_shapes, read_files
+from heterocc.runtime.files.inputs import read_files
+from heterocc.runtime.files.npz import npz_shapes, read_npz
 
 INFO = TensorInfo("x", "float32", (2, "n"))
 FIXED = TensorInfo("x", "float32", (2, 3))
@@ -77,3 +79,58 @@ def test_the_shapes_of_an_npz_are_those_of_its_headers(tmp_path: Path) -> None:
         archive.write(tmp_path / "x.npy", "x.npy")
         archive.write(sparse_npy(tmp_path / "y.npy", (), 4), "y.npy")
     assert npz_shapes(tmp_path / "in.npz") == {"x": (3, 2**23), "y": ()}
+
+
+def archive_of(path: Path, members: dict[str, Path | bytes]) -> Path:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        for name, content in members.items():
+            if isinstance(content, Path):
+                archive.write(content, name)
+            else:
+                archive.writestr(name, content)
+    return path
+
+
+def header(shape: str, descr: str = "'<f4'", version: int = 1) -> bytes:
+    text = f"{{'descr': {descr}, 'fortran_order': False, 'shape': {shape}, }}".encode() + b"\n"
+    return b"\x93NUMPY" + bytes([version, 0]) + len(text).to_bytes(2 * version, "little") + text
+
+
+def test_the_arrays_of_an_npz_are_read_only_if_all_of_them_fit(tmp_path: Path) -> None:
+    small = archive_of(tmp_path / "in.npz", {"x.npy": header("(2, 1)") + bytes(8), "z.npy": header("(3,)") + bytes(12)})
+    for kind, size in (("float32", 2), ("int32", 3), ("string", 3), ("bfloat16", 2)):
+        with pytest.raises(FeedError, match="input 'z' must "):
+            read_npz(small, {"x": INFO, "z": TensorInfo("z", kind, (size,))})
+    with pytest.raises(FeedError, match="the model has no input 'z'"):
+        read_files({"x": INFO}, [str(small)])
+
+
+@pytest.mark.parametrize(
+    ("content", "found"),
+    [
+        (header("(2, 3)") + bytes(1 << 25), "33554502 bytes, where the header says 94"),
+        (header("(2, 1000000000000)"), "where the header says 8000000000082"),
+        (header("(2, -1)") + bytes(8), r"its shape is \[2, -1\]"),
+        (header("(2, 1)", "'|O'") + bytes(100), "Python objects"),
+        (header("(2, 1)", "'|V0'"), "of no bytes"),
+        (b"\x93NUMPY\x02\x00" + (1 << 24).to_bytes(4, "little") + bytes(1 << 24), "EOF: reading array header"),
+        (b"PK\x05\x06" + bytes(18), "magic string is not correct"),
+    ],
+    ids=["longer", "shorter", "negative", "objects", "nothing", "header", "archive"],
+)
+def test_members_that_are_not_what_their_headers_say_are_refused_unread(
+    content: bytes, found: str, tmp_path: Path
+) -> None:
+    path = archive_of(tmp_path / "in.npz", {"x.npy": content})
+    tracemalloc.start()
+    try:
+        with pytest.raises(FeedError, match=found):
+            read_files({"x": TensorInfo("x", "float32", None)}, [str(path)])
+        assert tracemalloc.get_traced_memory()[1] < 1 << 21
+    finally:
+        tracemalloc.stop()
+
+
+def test_arrays_that_a_compile_does_not_ask_for_are_not_read(tmp_path: Path) -> None:
+    sparse_npy(tmp_path / "x.npy", (3, 2**23), 3 * 2**25)
+    assert read_npz(archive_of(tmp_path / "in.npz", {"label.npy": tmp_path / "x.npy"}), {"x": INFO}) == {}
