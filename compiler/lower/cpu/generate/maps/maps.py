@@ -176,11 +176,8 @@ def _shape(nest: Nest) -> _Shape | None:
     numbers = [n for n, extent in enumerate(nest.extents) if extent > 1] or [len(nest.loops) - 1]
     first = len(numbers) - 1
     while first and plain[numbers[first]] and plain[numbers[first - 1]]:
-        longer = nest.axis(numbers[first - 1 :])
-        if any(longer.step(form) is None for form in forms):
-            break
         first -= 1
-    axis = nest.axis(numbers[first:])
+    axis = nest.last_run(numbers[first:], forms)
     cuts: tuple[int, ...] = (0, axis.length)
     if len(axis.loops) == 1 and not plain[axis.loops[0]]:
         places = cuts_along(nest, axis.loops[0])
@@ -191,7 +188,7 @@ def _shape(nest: Nest) -> _Shape | None:
     if len(cuts) > MOST_PIECES + 1:
         return None
     nests = tuple(between(nest, axis.loops[0], *piece) for piece in pairwise(cuts)) if len(cuts) > 2 else ()
-    return _Shape(nest.axis(numbers[:first]), axis, cuts, nests)
+    return _Shape(nest.axis(numbers[: len(numbers) - len(axis.loops)]), axis, cuts, nests)
 
 
 class _Writer:
@@ -232,7 +229,11 @@ class _Writer:
             fixed = self.nest.place(emit.split(outer, task))
             nests = self.shape.nests or (self.nest,) * (len(cuts) - 1)
             for (begin, end), nest in zip(pairwise(cuts), nests, strict=True):
-                self._walk(arguments, fixed, index(begin), end - begin, nest)
+
+                def vector(place: tirx.Expr, size: int, begin: int = begin, nest: Nest = nest) -> None:
+                    self._vector(arguments, fixed, index(begin) + place, size, nest)
+
+                in_vectors(end - begin, self._lanes(end - begin), vector, few=self.rows == 1)
 
     def _share(self, arguments: Arguments, kind: str) -> None:
         """An axis in one piece, in parts of about the same number of vectors if there are few outer loops to share."""
@@ -269,7 +270,10 @@ class _Writer:
         size: int,
         nest: Nest | None = None,
     ) -> None:
-        """`size` elements of the axis from `start`: a vector, or one for each of several rows in turn."""
+        """`size` elements of the axis from `start`: a vector, or one for each of several rows in turn.
+
+        Their values are those of a nest that may differ from the map's.
+        """
         nest, axis = nest or self.nest, self.shape.axis
         rows = self.rows if size % self.rows == 0 and size // self.rows >= FEWEST_LANES else 1
         lanes = size // rows
@@ -278,15 +282,3 @@ class _Writer:
             with emit.loop(lanes, "vectorized") as lane:
                 place = [*fixed, (axis, start + index(part * lanes) + lane)]
                 Element(nest, arguments, None, kept, place, lane, read).store()
-
-    def _walk(
-        self,
-        arguments: Arguments,
-        fixed: list[tuple[Axis, tirx.Expr]],
-        start: tirx.Expr,
-        size: int,
-        nest: Nest,
-    ) -> None:
-        """`size` elements of the axis from `start`, in a nest that may differ from the map's."""
-        vector = partial(self._vector, arguments, fixed)
-        in_vectors(size, self._lanes(size), lambda place, n: vector(start + place, n, nest), few=self.rows == 1)

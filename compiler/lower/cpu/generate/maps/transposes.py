@@ -76,27 +76,14 @@ def find_transposed(nest: Nest, along: Axis, lanes: int) -> Transposed | None:
     last = next((n for n in rest if all(form.steps[n] == 1 for _, form in reads)), None)
     if last is None:
         return None
-    across = _longest(nest, rest, last, [form for _, form in every if form is not None])
+    forms = [*(form for _, form in every), *(offset(s.iters, s.buffer, s.iters) for s in nest.after)]
+    across = nest.last_run(rest[: rest.index(last) + 1], [form for form in forms if form is not None])
     lanes = filled(min(lanes, MOST_LANES), along.length, across.length)
     if lanes < FEWEST_LANES:
         return None
     outer = tuple(n for n in rest if n not in across.loops)
     conditional = any(is_conditional(node) for stage in nest.after for node in nodes(stage.value))
     return Transposed(Axis(outer, tuple(nest.extents[n] for n in outer)), across, along, reads, lanes, conditional)
-
-
-def _longest(nest: Nest, rest: Sequence[int], last: int, forms: Sequence[Linear]) -> Axis:
-    """The longest axis that ends with loop `last` and is contiguous in all accesses."""
-    place = rest.index(last)
-    first = place
-
-    def axis(begin: int) -> Axis:
-        loops = tuple(rest[begin : place + 1])
-        return Axis(loops, tuple(nest.extents[n] for n in loops))
-
-    while first and rest[first - 1] == rest[first] - 1 and all(axis(first - 1).step(f) is not None for f in forms):
-        first -= 1
-    return axis(first)
 
 
 def write_transposed(nest: Nest, arguments: Arguments, map_: Transposed, kind: str) -> None:
