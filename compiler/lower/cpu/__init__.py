@@ -8,8 +8,8 @@ scatters, comparisons.
 `sources.py` identifies kernels by what they were generated from, and `common_code.py` gives kernels that differ only in
 sizes one function (decision 48).
 
-Weights of 16 bits stay so in the bundle (`narrow_weights.py`). `rewrites/` changes the Relax functions at
-first: attention, the order of axes, what is fused.
+Weights of 16 bits stay so in the bundle (`narrow_weights.py`), and large ones where products read them.
+`rewrites/` changes the Relax functions at first: attention, the order of axes, what is fused.
 
 Dynamic sizes: the generators get sizes in place of numbers (`sizes.py`, decision 26), each computed once
 (`bound_sizes.py`). `dynamic/` is above them: code for sizes that do not meet what generated code assumes.

@@ -10,6 +10,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
+from heterocc.artifacts.weights.layouts import CODES
 from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.devices.host import code_features, host_cpu
 from heterocc.compiler.importer.model import ImportedModel
@@ -20,7 +21,7 @@ from heterocc.compiler.lower.codegen.shared_object import build_entries, build_e
 from heterocc.compiler.lower.cpu.generate.candidates import Done
 from heterocc.compiler.lower.cpu.generate.isa import Isa, has_pairs, isa_of
 from heterocc.compiler.lower.cpu.maths.pipeline import PIPELINE
-from heterocc.compiler.lower.cpu.narrow_weights import with_narrow_weights
+from heterocc.compiler.lower.cpu.narrow_weights import stored_types, with_narrow_weights
 from heterocc.compiler.lower.cpu.programs.build import build_program, try_program
 from heterocc.compiler.lower.cpu.programs.split import needs_program
 from heterocc.compiler.lower.cpu.rewrites.attention import fuse_attention
@@ -168,6 +169,7 @@ def _scheduled(
         fast_math=isa.fast_math,
         on_kernel=objects.begin,
         known=known,
+        stored=[CODES[name] for name in stored_types(job) if name != "float16" or isa.halves],
     )
 
 

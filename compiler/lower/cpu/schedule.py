@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from itertools import groupby
 from operator import itemgetter
@@ -24,6 +24,7 @@ from heterocc.compiler.lower.cpu.generate.generate import generate
 from heterocc.compiler.lower.cpu.generate.integers.limited import LimitedPanels
 from heterocc.compiler.lower.cpu.generate.isa import Isa, isa_of
 from heterocc.compiler.lower.cpu.generate.layouts import layout_of
+from heterocc.compiler.lower.cpu.generate.panels import LEAST, Panels, narrowed
 from heterocc.compiler.lower.cpu.generate.requested.write import write_requested
 from heterocc.compiler.lower.cpu.generate.rows.joins import joined_rows
 from heterocc.compiler.lower.cpu.loops import in_loops
@@ -57,13 +58,14 @@ def schedule_kernels(
     fast_math: bool = False,
     on_kernel: Callable[[tirx.PrimFunc], object] | None = None,
     known: dict[str, Done] | None = None,
+    stored: Collection[str] = (),
 ) -> KernelModule:
     """The module with its kernels scheduled for `target` and its weights packed as the schedules require.
 
     `in_place` lets kernels write their results into a concatenation. `rounded` are the nodes whose products have
     factors rounded to bfloat16. `fast_math` allows ways with larger rounding errors. `on_kernel` is called with each
     kernel when its code is complete. Kernels that differ only in sizes get one function. `known` keeps what is written,
-    for those of other parts of a program that are equal.
+    for those of other parts of a program that are equal. `stored` are types of 16 bits in which weights may stay.
     """
     known = {} if known is None else known
     isa = dataclasses.replace(isa_of(target), fast_math=fast_math)
@@ -88,12 +90,11 @@ def schedule_kernels(
         for _, family in groupby(counted("scheduling kernels", ordered), itemgetter(0)):
             codes: dict[str, tirx.PrimFunc] = {}
             for _, symbol, function in family:
-                here = dataclasses.replace(
-                    isa,
-                    bfloat=symbol in paired,
-                    weights_of=partial(_weights_of, module, symbol),
-                )
                 constant, inside = weights.get(symbol, frozenset()), parts.get(symbol, ())
+                weights_of = partial(_weights_of, module, symbol)
+                narrow = {n: name for n in sorted(constant) if (name := _stored_as(weights_of(n), stored))}
+                bfloat = symbol in paired
+                here = dataclasses.replace(isa, bfloat=bfloat, weights_of=weights_of, stored=narrow)
                 codes[symbol], packings[symbol] = _written(function, constant, inside, here, known)
             for symbol, code in zip(codes, with_common_code(list(codes.values())), strict=True):
                 functions[symbol] = code
@@ -125,6 +126,13 @@ def _weights_of(module: KernelModule, symbol: str, number: int) -> list[np.ndarr
     calls = (b.value for b in bindings_of(module.mod["main"]) if is_kernel_call(b.value))
     given = (arguments_of(call)[number] for call in calls if call.args[0].name_hint == symbol)
     return [module.arrays[argument.name] for argument in given]
+
+
+def _stored_as(weights: Sequence[np.ndarray], types: Collection[str]) -> str:
+    """The one of some types of 16 bits that holds the weights exactly; empty if none does, or one is small."""
+    if any(weight.dtype != np.float32 or weight.nbytes < LEAST for weight in weights):
+        return ""
+    return next((name for name in types if all(narrowed(weight, name) is not None for weight in weights)), "")
 
 
 def _paired(module: KernelModule, nodes: Collection[str]) -> frozenset[str]:
@@ -171,6 +179,7 @@ def _with_kernels(
                 key = (old.name, packing.key)
                 if key not in replaced:
                     plain = module.arrays[old.name]
+                    plain = packing.narrow(plain) if isinstance(packing, Panels) else plain
                     array, layout = repacked(plain, layout_of(packing, plain.shape), packing.apply)
                     fresh = f"{old.name}_packed_{packing.key}"
                     replaced[key] = relax.Var(fresh, relax.TensorType(array.shape, array.dtype.name))

@@ -3,8 +3,9 @@
 CPUs compute in float32. Each such value that enters a partition is widened where it is first read, nodes compute and
 pass on float32, and results are rounded when they leave. Only what the model itself rounds, by Cast, is rounded in
 between, so the results are nearer to exact ones than those of a device that stores every value in 16 bits, and numbers
-beyond 65504 do not become infinite. ONNX Runtime does the same on CPUs. Weights are widened once; of a table from which
-a node takes rows, the rows are. Attention reads keys and values of 16 bits as they are stored, if it alone reads them.
+beyond 65504 do not become infinite. ONNX Runtime does the same on CPUs. Weights are widened here; kernels that read
+large ones get them in 16 bits again (`lower/cpu/schedule.py`). Of a table from which a node takes rows, the rows are
+widened. Attention reads keys and values of 16 bits as they are stored, if it alone reads them.
 
 Other devices compute in float16, except sums, means, squares and powers, whose terms and results may exceed 65504
 although the model's other values do not: a normalisation in single operators, say. These are computed in float32, and

@@ -13,7 +13,7 @@ from heterocc.compiler.lower.cpu.generate.epilogue import form_of, outputs_of
 from heterocc.compiler.lower.cpu.generate.places import Linear, index, offset
 from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.sizes import is_number, zero_unless
-from heterocc.compiler.lower.kernels.expressions import loads
+from heterocc.compiler.lower.kernels.expressions import dtype_of, itemsize, loads
 
 AHEAD = 1024
 """The distance in elements between a weight in use and the prefetched one."""
@@ -71,11 +71,12 @@ def fetch_far(flat: tirx.Buffer, first: tirx.Expr, numbers: int, size: int, leas
 
 def lines_after(weights: tirx.Buffer, first: tirx.Expr, size: int) -> tuple[int, Callable[[tirx.Expr], None]]:
     """How many cache lines weights have of which sums read `size`, and what prefetches one of those after them."""
+    numbers = 4 * LINE // itemsize(dtype_of(weights))
 
     def fetch(line: tirx.Expr) -> None:
-        emit.prefetch(weights, first + index(size) + line * index(LINE))
+        emit.prefetch(weights, first + index(size) + line * index(numbers))
 
-    return -(-size // LINE), fetch
+    return -(-size // numbers), fetch
 
 
 def fetching_shares(

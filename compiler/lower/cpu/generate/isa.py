@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
@@ -29,8 +29,10 @@ class Isa:
 
     `bfloat` is whether factors of products of float32 are rounded to bfloat16. `matrices` is whether the CPU multiplies
     matrices of bytes (AMX). `masks` is whether some lanes of a vector can be read and stored, where the others may be
-    outside the memory. `fast_math` is whether faster ways with larger rounding errors may be taken. `weights_of` gives
-    the weights that calls of the kernel have for an argument, by its number; none if they are not known.
+    outside the memory. `halves` is whether vectors of float16 can be widened. `fast_math` is whether faster ways with
+    larger rounding errors may be taken. `weights_of` gives the weights that calls of the kernel have for an argument,
+    by its number; none if they are not known. `stored` are the arguments whose weights may stay in a type of 16 bits,
+    which holds them exactly.
     """
 
     core: Core
@@ -40,8 +42,10 @@ class Isa:
     bfloat: bool = False
     matrices: bool = False
     masks: bool = False
+    halves: bool = False
     fast_math: bool = False
     weights_of: Callable[[int], Sequence[np.ndarray]] = field(default=lambda _: (), compare=False, repr=False)
+    stored: Mapping[int, str] = field(default_factory=dict, compare=False)
 
     @property
     def reads_parts(self) -> bool:
@@ -69,7 +73,8 @@ def isa_of(target: Target) -> Isa:
     dot, matrices = _dot(target, lanes, arm), wide and "amx-int8" in features_of(target)
     registers = 32 if arm or wide else 16
     core = core_of({target.attrs.get("model"), target.attrs.get("mcpu")}, lanes, registers)
-    return Isa(core, lanes, registers, dot, matrices=matrices, masks=wide)
+    halves = arm or "f16c" in features_of(target)
+    return Isa(core, lanes, registers, dot, matrices=matrices, masks=wide, halves=halves)
 
 
 def has_pairs(target: Target) -> bool:

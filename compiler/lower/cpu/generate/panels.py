@@ -1,12 +1,16 @@
-"""Weights in the order in which a generated kernel reads them."""
+"""Weights in the order, and in the type, in which a generated kernel reads them."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from heterocc.compiler.lower.cpu.generate.tiles import Run
+
+LEAST = 8192
+"""Bytes of float32 below which a weight is packed and stored so: bundles store those of 4096 bytes as they are, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +22,8 @@ class Panels:
     group of a segment. Places are in vectors of `lanes`, and these in the tiles of `runs`, counted in vectors. A last
     vector that would exceed the end starts earlier and overlaps the previous one; a single one is filled with zeros.
     With `chunk`, terms come in chunks of so many, of which the last one does likewise; terms that two have are zeros in
-    the second. In `pairs`, two terms are rounded to bfloat16 and are one element, of int32.
+    the second. `packed` is the type of numbers if it is not the weight's own: "float16", "uint16" for bfloat16, or
+    "pairs" of terms that are rounded to bfloat16 and are one element, of int32.
     """
 
     argument: int
@@ -32,7 +37,7 @@ class Panels:
     segments: int = 1
     group: int = 1
     chunk: int = 0
-    pairs: bool = False
+    packed: str = ""
 
     @property
     def key(self) -> str:
@@ -40,7 +45,7 @@ class Panels:
         sizes = (*self.order, self.outer, self.terms, self.lanes, *(r.size for r in self.runs))
         grouped = (self.segments, self.group, self.chunk)
         more = ("grouped", *grouped) if grouped != (1, 1, 0) else ()
-        return "_".join(map(str, ("pairs" if self.pairs else "panels", *sizes, *more)))
+        return "_".join(map(str, (self.packed or "panels", *sizes, *more)))
 
     @property
     def groups(self) -> int:
@@ -61,7 +66,7 @@ class Panels:
     @property
     def pitch(self) -> int:
         """The number of elements of a vector of places, over all steps."""
-        return self.steps * self.lanes * (1 if self.pairs else self.group)
+        return self.steps * self.lanes * (1 if self.packed == "pairs" else self.group)
 
     @property
     def block(self) -> int:
@@ -75,9 +80,12 @@ class Panels:
 
     def apply(self, array: np.ndarray) -> np.ndarray:
         """The packed copy of a weight."""
-        if self.pairs:
-            return self.in_tiles(self.spread(rounded(array).astype("<u2"))).view(np.int32)
-        return self.in_tiles(self.spread(array))
+        tiles = self.in_tiles(self.spread(self.narrow(array)))
+        return tiles.view(np.int32) if self.packed == "pairs" else tiles
+
+    def narrow(self, array: np.ndarray) -> np.ndarray:
+        """A weight in the type in which it is packed."""
+        return NARROWED[self.packed](array) if self.packed and array.dtype == np.float32 else array
 
     def spread(self, array: np.ndarray) -> np.ndarray:
         """A weight as (outer, segments, groups, terms of a group, lanes of all vectors)."""
@@ -107,8 +115,33 @@ class Panels:
 
 
 def rounded(array: np.ndarray) -> np.ndarray:
-    """The bits of float32 numbers rounded to bfloat16, as uint32: to the nearest, ties to even."""
+    """The bits of float32 numbers rounded to bfloat16: to the nearest, ties to even."""
     bits = np.ascontiguousarray(array, np.float32).view(np.uint32)
     nearest = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
     # Rounding could turn a NaN into an infinity.
-    return np.where(np.isnan(array), (bits >> np.uint32(16)) | np.uint32(0x40), nearest).astype(np.uint32)
+    return np.where(np.isnan(array), (bits >> np.uint32(16)) | np.uint32(0x40), nearest).astype("<u2")
+
+
+def _as_half(array: np.ndarray) -> np.ndarray:
+    with np.errstate(over="ignore"):
+        return array.astype(np.float16)
+
+
+def _as_bfloat(array: np.ndarray) -> np.ndarray:
+    """The upper half of the bits."""
+    return (array.view(np.uint32) >> np.uint32(16)).astype(np.uint16)
+
+
+NARROWED: Mapping[str, Callable[[np.ndarray], np.ndarray]]
+NARROWED = {"float16": _as_half, "uint16": _as_bfloat, "pairs": rounded}
+"""How numbers become those of a type of 16 bits, by its name in compiled code; those of "pairs" are rounded."""
+
+
+def narrowed(array: np.ndarray, name: str) -> np.ndarray | None:
+    """Numbers of float32 in a type of 16 bits; None if that changes a bit of one."""
+    for numbers in (array[:1], array):  # nearly all weights of float32 differ in the first row
+        narrow = NARROWED[name](numbers)
+        wide = narrow.astype(np.float32) if name == "float16" else (narrow.astype(np.uint32) << 16).view(np.float32)
+        if not np.array_equal(wide.view(np.uint32), numbers.view(np.uint32)):
+            return None
+    return narrow

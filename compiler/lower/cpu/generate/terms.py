@@ -31,7 +31,8 @@ class Term:
     """A kind of term: how many are `together` in a lane, and the types of `sums` and of rows' numbers as they are read.
 
     `plus(total, number, column)` is a vector of sums plus the products of a vector of numbers and one of a column.
-    `cost` is the number of instructions that this takes.
+    `cost` is the number of instructions that this takes. `packed` is the type of columns if these are packed in another
+    one, as `Panels` has it: numbers of 16 bits are widened as they are read.
     """
 
     together: int
@@ -39,6 +40,7 @@ class Term:
     read: str
     plus: Callable[..., tirx.Expr]
     cost: float = 1.0
+    packed: str = ""
 
     def number(self, buffer: tirx.Buffer, start: tirx.Expr, count: int | None = None) -> tirx.Expr:
         """A row's number: the `count` terms from a place of a flat buffer on, by default all, then zeros."""
@@ -163,7 +165,10 @@ NUMBERS: Mapping[str, Term] = {
 
 FLOATS = NUMBERS["float32"]
 
-PAIRS = Term(1, "float32", "int32", plus_products)
+WIDENED: Mapping[str, Term] = {packed: replace(FLOATS, packed=packed) for packed in ("float16", "uint16")}
+"""The same with columns of a weight that the model stores in 16 bits, by their type: "uint16" are bits of bfloat16."""
+
+PAIRS = Term(1, "float32", "int32", plus_products, packed="pairs")
 """Two numbers rounded to bfloat16, which are read as one."""
 
 BYTES: Mapping[Dot, Term] = {

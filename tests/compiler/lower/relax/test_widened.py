@@ -146,3 +146,24 @@ def test_a_loop_and_a_dynamic_batch_pass_16_bits_on(batch: Any, tmp_path: Path) 
     for _ in range(4):
         state = np.tanh(state @ weight.astype(np.float16).astype("float32"))
     np.testing.assert_allclose(found, state, atol=2e-3)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_a_table_that_is_read_transposed_too_is_stored_once_and_stays_in_16_bits(dtype: str, tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Gather", ["table", "ids"], ["rows"]),
+        helper.make_node("MatMul", ["rows", "dense"], ["p"]),
+        helper.make_node("Transpose", ["table"], ["turned"], perm=[1, 0]),
+        helper.make_node("MatMul", ["p", "turned"], ["y"]),
+    ]
+    rng = np.random.default_rng(4)
+    weights = {"table": rng.standard_normal((250, 48)), "dense": rng.standard_normal((48, 48)) / 7}
+    ids = np.array([3, 249, 0, 77, 8])
+    found = run(model(nodes, dtype, weights, ids=("i", 5)), tmp_path, {"ids": ids})
+    table, dense = (w.astype(TYPES[dtype]).astype("float64") for w in weights.values())
+    wanted = table[ids] @ dense @ table.T
+    np.testing.assert_allclose(found.astype("float64"), wanted, rtol=0.01, atol=0.01 * np.abs(wanted).max())
+    with open_bundle(tmp_path / "m.hcb") as bundle:
+        assert sum(w.nbytes for w in bundle.manifest.weights) < 2 * (table.size + dense.size) + 4096
+        layouts = [one for p in bundle.manifest.variants[0].partitions for one in p.layouts.values()]
+        assert layouts and all(one.widens is None for one in layouts), "a run widens the weights of a product"

@@ -99,7 +99,8 @@ class ProductReads:
             flat = arguments.flat(product.vectors.load.source)
             if packing is not None:
                 base = self._packed_base(packing, place) + number * index(lanes * packing.steps)
-                return emit.vector(flat, base + term * index(run.size * lanes) + index(column * lanes), lanes)
+                start = base + term * index(run.size * lanes) + index(column * lanes)
+                return emit.as_float(emit.vector(flat, start, lanes))
             where = at(product.vectors.form, [*place, (product.columns, starts[column]), (product.terms, term)])
             assert where is not None
             if run.short:

@@ -37,7 +37,7 @@ def floats(*shape: int) -> np.ndarray:
 
 def short(array: np.ndarray) -> np.ndarray:
     """The array rounded to bfloat16, in float64."""
-    return (rounded(array) << np.uint32(16)).view(np.float32).astype(np.float64)
+    return (rounded(array).astype(np.uint32) << np.uint32(16)).view(np.float32).astype(np.float64)
 
 
 def generated(
@@ -50,7 +50,7 @@ def conv(x: np.ndarray, w: np.ndarray, **attributes: Any) -> tuple[np.ndarray, n
     """A convolution's result, and the one wanted."""
     node = helper.make_node("Conv", ["x", "w"], ["y"], **attributes)
     made = generated([node], {"x": x}, {"w": w})
-    assert made.done is not None and isinstance(made.done[1][0], Panels) and made.done[1][0].pairs
+    assert made.done is not None and isinstance(made.done[1][0], Panels) and made.done[1][0].packed == "pairs"
     types = [helper.make_tensor_value_info(name, 11, None) for name in "xwy"]
     model = helper.make_model(helper.make_graph([node], "g", types[:2], types[2:]))
     (wanted,) = ReferenceEvaluator(model).run(None, {"x": short(x), "w": short(w)})
@@ -59,7 +59,7 @@ def conv(x: np.ndarray, w: np.ndarray, **attributes: Any) -> tuple[np.ndarray, n
 
 def test_rounding_is_to_the_nearest_even_and_keeps_infinities_and_nan() -> None:
     given = np.array([1.0, 1.00390625, 1.01171875, np.inf, -np.inf, np.nan, 3.4e38, -0.0], np.float32)
-    found = (rounded(given) << np.uint32(16)).view(np.float32)
+    found = (rounded(given).astype(np.uint32) << np.uint32(16)).view(np.float32)
     np.testing.assert_array_equal(found, np.array([1.0, 1.0, 1.015625, np.inf, -np.inf, np.nan, np.inf, -0.0]))
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from onnx import helper
 
-from tests.compiler.lower.cpu.generate.generated import Generated, runnable, target_of
+from heterocc.compiler.lower.cpu.generate.isa import isa_of
+from tests.compiler.lower.cpu.generate.generated import NEON, Generated, assert_near, runnable, target_of
 from tests.compiler.lower.lowered import model, run_cpu
 from tests.few_examples import few
 
@@ -81,3 +84,26 @@ def test_a_convolution_of_float64_is_generated(stride: int) -> None:
         windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), axis=(2, 3))[:, :, ::stride, ::stride]
         sums = [np.einsum("bcijyx,ocyx->boij", windows[:, 3 * g : 3 * g + 3], w[4 * g : 4 * g + 4]) for g in (0, 1)]
         np.testing.assert_allclose(found, np.concatenate(sums, axis=1), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("packed", ["float16", "uint16"])
+@given(
+    st.sampled_from([NEON, *runnable()]),
+    st.integers(1, 32),
+    SIZES,
+    st.sampled_from([5, 16, 33, 96, 100]),
+    st.integers(0, 99),
+)
+@few(6, deadline=None)
+def test_a_weight_of_16_bits_is_read_in_16_bits_and_multiplied_in_float32(
+    packed: str, mcpu: str, rows: int, terms: int, columns: int, seed: int
+) -> None:
+    x, w = drawn(seed, "float32", rows, terms), drawn(seed + 1, "float32", terms, columns)
+    w = w.astype(np.float16).astype("float32") if packed == "float16" else (w.view("u4") & 0xFFFF0000).view("f4")
+    isa = replace(isa_of(target_of(mcpu)), stored={1: packed})
+    made = Generated([node("MatMul", ["x", "w"], ["y"])], {"x": x}, {"w": w}, target_of(mcpu), isa)
+    if made.done is None or not made.done[1]:
+        assert terms == 1, "only outer products are no sums"
+        return
+    assert made.done[1][0].apply(w).dtype == packed
+    assert_near(made.run(), x.astype("float64") @ w, terms)

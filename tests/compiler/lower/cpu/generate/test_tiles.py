@@ -61,10 +61,10 @@ def test_a_tile_fits_the_registers_and_the_stack(rows: int, vectors: int, isa: I
 @pytest.mark.parametrize(
     ("target", "isa"),
     [
-        (target_of(AVX512), Isa(cores.AVX512, 16, 32, "pairs", masks=True)),
-        (target_of(AVX2), Isa(cores.AVX2, 8, 16, "pairs")),
+        (target_of(AVX512), Isa(cores.AVX512, 16, 32, "pairs", masks=True, halves=True)),
+        (target_of(AVX2), Isa(cores.AVX2, 8, 16, "pairs", halves=True)),
         (target_of("x86-64"), Isa(cores.SSE, 4, 16)),
-        (ARM, Isa(cores.NEON, 4, 32)),
+        (ARM, Isa(cores.NEON, 4, 32, halves=True)),
     ],
 )
 def test_the_instruction_set_is_read_off_the_target(target: object, isa: Isa) -> None:
