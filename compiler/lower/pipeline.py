@@ -24,6 +24,7 @@ from heterocc.compiler.lower.relax.fold import fold_weights
 from heterocc.compiler.lower.relax.importer import ImportedFunction, import_function
 from heterocc.compiler.lower.relax.kernels import KernelModule, to_kernels
 from heterocc.compiler.lower.relax.repeated import without_repeated
+from heterocc.compiler.lower.relax.tables import with_tables
 from heterocc.compiler.lower.relax.tied import tied
 from heterocc.compiler.lower.tvm_fixes.arrays import read_quickly
 from heterocc.compiler.lower.tvm_fixes.size_order import order_sizes
@@ -58,7 +59,8 @@ def import_partition(job: PartitionJob, target: Target) -> ImportedFunction:
         mod = relax.transform.DecomposeOpsForInference()(function.mod)
         # Made once before, too: each folded value takes memory, and a run would compute those for which there is none.
         mod, arrays = fold_weights(without_repeated(mod), tied(function.arrays))
-    return dataclasses.replace(function, mod=without_repeated(mod), arrays=arrays)
+    function = dataclasses.replace(function, mod=without_repeated(mod), arrays=arrays)
+    return with_tables(function) if job.device.backend == "cpu" else function
 
 
 def kernel_module(

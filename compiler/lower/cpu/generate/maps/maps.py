@@ -197,7 +197,9 @@ class _Writer:
     def __init__(self, nest: Nest, isa: Isa) -> None:
         self.nest, self.isa = nest, isa
         size = max(itemsize(dtype) for s in nest.after for dtype in _types(s.value))
-        self.lanes = max(1, isa.lanes * 4 // size)
+        gathered = sum(bool(loads(i)) for s in nest.after for load in loads(s.value) for i in load.indices)
+        # Processors have no vectors of bytes at places from a table.
+        self.lanes = 1 if gathered and size == 1 else max(1, isa.lanes * 4 // size)
         shape = _shape(nest)
         self.shape = shape or _Shape(
             nest.axis(range(len(nest.loops) - 1)), nest.axis([len(nest.loops) - 1]), (0, nest.extents[-1])
@@ -211,7 +213,6 @@ class _Writer:
         functions = sum(is_function(n) for s in nest.after for n in outside_loads(s.value))
         self.wide = self.lanes * self.rows * (emit.TOGETHER if functions and self.rows == 1 else 1)
         """The numbers of an axis of fixed length that are computed together."""
-        gathered = sum(bool(loads(i)) for s in nest.after for load in loads(s.value) for i in load.indices)
         self.work = math.prod(nest.extents) * (1 + FUNCTION * functions + gathered)
 
     def write(self, arguments: Arguments) -> None:
