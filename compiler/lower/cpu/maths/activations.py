@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from heterocc.compiler.lower.kernels.functions.exponential import LEAST_NORMAL, exp_normal, exp_to
+from heterocc.compiler.lower.kernels.functions.exponential import LEAST_NORMAL, exp_normal
 from heterocc.compiler.lower.kernels.functions.lanes import Value
 
 
@@ -22,10 +22,3 @@ def _power_of_negated(x: Value) -> Value:
     There n is 128, and its bits as an exponent are infinity; a power below 2^-126 would not change 1.
     """
     return exp_normal((-x).at_least(LEAST_NORMAL).at_most(89.0))
-
-
-def tanh_softplus(x: Value) -> Value:
-    """tanh(ln(1 + e^x)), within 4 ulp: n / (n + 2) for n = e^x · (e^x + 2); 1 from 20."""
-    power = exp_to(x, 20.0)
-    n = power * (power + 2.0)
-    return n / (n + 2.0)

@@ -17,7 +17,7 @@ import tvm_ffi
 from tvm import tirx
 from tvm.ir import Call, Op, register_op_attr
 
-from heterocc.compiler.lower.cpu.maths.activations import sigmoid, silu, tanh_softplus
+from heterocc.compiler.lower.cpu.maths.activations import sigmoid, silu
 from heterocc.compiler.lower.cpu.maths.circular import atan, cos, sin
 from heterocc.compiler.lower.cpu.maths.library import by_library
 from heterocc.compiler.lower.cpu.maths.power import power
@@ -50,12 +50,8 @@ FUNCTIONS: Mapping[str, Callable[..., Value]] = {
     "sinh": sinh,
     "tan": by_library("tanf"),
     "tanh": tanh,
-    "tanh_softplus": tanh_softplus,
 }
-"""By the names of TVM's operators; of float32.
-
-Not TVM's are silu, x · sigmoid(x), and tanh_softplus, tanh(ln(1 + e^x)).
-"""
+"""By the names of TVM's operators, but for silu, x · sigmoid(x); of float32."""
 
 INSTRUCTIONS: Mapping[str, Callable[..., Value]] = {"nearbyint": lambda x: x.nearest()}
 """Functions that are one instruction on a vector, by the names of TVM's operators, which its vectorizer splits."""
@@ -71,8 +67,8 @@ _PURE = 1  # TVM's CallEffectKind
 def mark_functions(mod: tvm.IRModule) -> tvm.IRModule:
     """The module with functions of float32 as calls of our operators, those of half precision as such between casts.
 
-    A product of x and sigmoid(x), which networks have more often than sigmoid alone, is a function of its own, and so
-    is the part of Mish that is not a product. Activations multiply by the reciprocal of a constant instead of dividing.
+    A product of x and sigmoid(x), which networks have more often than sigmoid alone, is a function of its own.
+    Activations multiply by the reciprocal of a constant instead of dividing.
     """
     operators = _operators()
 
@@ -81,9 +77,6 @@ def mark_functions(mod: tvm.IRModule) -> tvm.IRModule:
         operator = operators.get(name)
         dtype = str(call.ty.dtype) if operator is not None else ""
         if dtype == FLOAT32:
-            exponent = _softplus_of(call.args[0]) if name == "tirx.tanh" else None
-            if exponent is not None:
-                return Call(operators["tirx.tanh_softplus"], [exponent], ret_ty=FLOAT32)
             arguments = [_times_reciprocal(a) for a in call.args] if name in _BOUNDED else list(call.args)
             return Call(operator, arguments, ret_ty=FLOAT32)
         if dtype in _NARROW:
@@ -233,17 +226,6 @@ def _with(part: Any, old: Call, new: tirx.Expr) -> Any:
 
 def _name(call: Call) -> str:
     return str(getattr(call.op, "name", "")).removeprefix(_OURS)
-
-
-def _softplus_of(expr: tirx.Expr) -> tirx.Expr | None:
-    """The x of an expression ln(e^x + 1)."""
-    if not _calls(expr, "log") or not isinstance(expr.args[0], tirx.Add):
-        return None
-    power, one = expr.args[0].a, expr.args[0].b
-    if _calls(one, "exp"):
-        power, one = one, power
-    is_one = isinstance(one, tirx.FloatImm) and float(one.value) == 1.0
-    return power.args[0] if is_one and _calls(power, "exp") else None
 
 
 def _calls(expr: tirx.Expr, name: str) -> bool:
