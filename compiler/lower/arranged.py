@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
@@ -16,6 +16,8 @@ from heterocc.artifacts.manifest import MAX_BLOCK_RANK, Block, Layout, Weight
 from heterocc.artifacts.weights.layouts import layout_problem, result_dtype
 from heterocc.runtime.execute.tvm_api import available_cores
 from heterocc.runtime.native import cpu_api
+
+_Size = TypeVar("_Size")
 
 Axis = tuple[int, int, int]
 """Extent of an axis, and its strides in the source and in the result, in elements."""
@@ -72,9 +74,9 @@ def in_layout(source: np.ndarray, wanted: Layout) -> np.ndarray | None:
     return made
 
 
-def strides_of(shape: Sequence[int]) -> tuple[int, ...]:
-    """The strides of a row-major array, in elements."""
-    return tuple(math.prod(shape[i + 1 :]) for i in range(len(shape)))
+def strides_of(shape: Sequence[_Size]) -> tuple[_Size, ...]:
+    """The strides of a row-major array, in elements; its sizes are numbers, or what takes their place."""
+    return tuple(math.prod(cast("Sequence[Any]", shape[i + 1 :])) for i in range(len(shape)))
 
 
 def block(axes: Iterable[Axis], start: int = 0, to: int = 0, planes: int = 0) -> Block:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tvm import s_tir, tirx
 
-from heterocc.compiler.lower.cpu.sizes import size_of
+from heterocc.compiler.lower.cpu.sizes import Size, size_of
 
 SPATIAL, REDUCTION = 0, 2
 """Kinds of a block's iteration variables."""
@@ -19,7 +19,7 @@ class BlockView:
 
     block: s_tir.SBlock
     kinds: str
-    extents: tuple[int, ...]
+    extents: tuple[Size, ...]
 
     @property
     def iters(self) -> list[tirx.Var]:

@@ -8,12 +8,15 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Never, TypeAlias, TypeVar
 
 import tvm_ffi
 from tvm import tirx
 
 from heterocc.compiler.lower.cpu.assumptions import Assumptions, Rule
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeIs
 
 
 @tvm_ffi.register_error
@@ -58,7 +61,7 @@ def attempt(step: Callable[[], _Result | None]) -> _Result | None:
         result = step()
     except TypeError as error:
         # An operation on numbers that sizes do not have names their class; any other mistake is one of the generator.
-        if not isinstance(error, SizeUnknownError) and _Dim.__name__ not in str(error):
+        if not isinstance(error, SizeUnknownError) and Dim.__name__ not in str(error):
             raise
         result = None
     if result is None:
@@ -85,7 +88,7 @@ def restore(guards: Iterable[tirx.Expr]) -> None:
         current.assume(guards)
 
 
-def size_of(expr: tirx.Expr) -> int | None:
+def size_of(expr: tirx.Expr) -> Size | None:
     """The size that an expression is: an int, inside `assuming` also a Dim; None for any other expression."""
     if isinstance(expr, tirx.IntImm):
         return int(expr)
@@ -94,17 +97,29 @@ def size_of(expr: tirx.Expr) -> int | None:
     return None if value is None else Dim(value, expr)
 
 
-def typical(size: int) -> int:
+def typical(size: Size) -> int:
     """A number to choose by: the size, or a typical value of one that is known only at run time."""
     return size.typical if isinstance(size, Dim) else size
 
 
-def is_number(size: int) -> bool:
+def is_number(size: Size) -> TypeIs[int]:
     """Whether a size is known when code is generated."""
     return not isinstance(size, Dim)
 
 
-def may_be_zero(size: int) -> bool:
+def as_number(size: Size) -> int:
+    """The number that a size is. Raises SizeUnknownError if it is known only at run time."""
+    if isinstance(size, Dim):
+        raise SizeUnknownError(f"the size {size} is known only at run time")
+    return size
+
+
+def is_one(size: Size | None) -> bool:
+    """Whether a size is 1. One known only at run time counts as more: loops and strides are right for 1, too."""
+    return not isinstance(size, Dim) and size == 1
+
+
+def may_be_zero(size: Size) -> bool:
     """Whether a size is 0, or may be in a run."""
     if not isinstance(size, Dim):
         return size == 0
@@ -126,18 +141,18 @@ class Condition:
         raise TypeError("a condition has no truth value: call `assumed`")
 
 
-def at_least(size: int, least: int) -> Condition:
+def at_least(size: Size, least: Size) -> Condition:
     """The condition that a size is not smaller than another."""
     return _condition(operator.ge, tirx.GE, tirx.LT, size, least)
 
 
-def equal(a: int, b: int) -> Condition:
+def equal(a: Size, b: Size) -> Condition:
     """The condition that two sizes are equal."""
     return _condition(operator.eq, tirx.EQ, tirx.NE, a, b)
 
 
-def _condition(number: Rule, holds: Rule, fails: Rule, a: int, b: int) -> Condition:
-    answer = number(typical(a), typical(b))
+def _condition(rule: Rule, holds: Rule, fails: Rule, a: Size, b: Size) -> Condition:
+    answer = rule(typical(a), typical(b))
     current = _CURRENT.get()
     if is_number(a) and is_number(b):
         return Condition(answer)
@@ -155,23 +170,35 @@ def assumed(condition: Condition) -> bool:
     return condition.typical
 
 
+def proved(condition: Condition) -> bool:
+    """Whether a condition holds, if the answer is the same for all sizes or a guard already; else SizeUnknownError."""
+    if condition.guard is not None:
+        raise SizeUnknownError(f"it is known only at the run whether {condition.guard}")
+    return condition.typical
+
+
+def same(a: Size, b: Size) -> bool:
+    """Whether two sizes are equal, as `proved`; one that is known only at run time is more than the number 1."""
+    return is_one(a) == is_one(b) and proved(equal(a, b))
+
+
 def assume(condition: Condition) -> None:
     """Make a condition a guard of the code. Raises SizeUnknownError if it fails for the typical sizes."""
     if not assumed(condition):
         raise SizeUnknownError("the typical sizes are too small")
 
 
-def are_equal(a: int, b: int) -> bool:
+def are_equal(a: Size, b: Size) -> bool:
     """Whether two sizes are assumed to be equal. If they differ for the typical sizes, nothing is assumed."""
     return typical(a) == typical(b) and assumed(equal(a, b))
 
 
-def all_equal(some: Sequence[int], others: Sequence[int]) -> bool:
+def all_equal(some: Sequence[Size], others: Sequence[Size]) -> bool:
     """Whether sizes are assumed to be equal to others, one by one."""
     return len(some) == len(others) and all(map(are_equal, some, others))
 
 
-def moves(step: int) -> bool:
+def moves(step: Size) -> bool:
     """Whether a stride is not 0. One that is known only at run time is none, unless it is for the typical sizes.
 
     It is a product of sizes: where one of these is 0, nothing is read at such a stride.
@@ -179,43 +206,48 @@ def moves(step: int) -> bool:
     return typical(step) != 0 or not assumed(equal(step, 0))
 
 
-def filled(lanes: int, *lengths: int) -> int:
+def filled(lanes: int, *lengths: Size) -> int:
     """The number of lanes, halved until vectors are no longer than rows of these lengths."""
     while not all(assumed(at_least(length, lanes)) for length in lengths):
         lanes //= 2
     return lanes
 
 
-def exceeds(length: int, lanes: int) -> bool:
+def exceeds(length: Size, lanes: Size) -> bool:
     """Whether a row of this length may end inside its last vector."""
     return not (is_number(length) and is_number(lanes)) or length % lanes != 0
 
 
-def smaller(a: int, b: int) -> int:
+def within(lanes: int, length: Size) -> int:
+    """The lanes of a vector inside a row: all, or as many as a row has that is known to be shorter."""
+    return lanes if lanes == 1 or proved(at_least(length, lanes)) else as_number(length)
+
+
+def smaller(a: Size, b: Size) -> Size:
     """The smaller of two sizes, computed at run time if it is not known."""
     if isinstance(a, Dim) or isinstance(b, Dim):
         return _combined(a, b, min, tirx.min)
     return min(a, b)
 
 
-def larger(a: int, b: int) -> int:
+def larger(a: Size, b: Size) -> Size:
     """The larger of two sizes, computed at run time if it is not known."""
     if isinstance(a, Dim) or isinstance(b, Dim):
         return _combined(a, b, max, tirx.max)
     return max(a, b)
 
 
-def zero_unless(size: int, *conditions: tirx.Expr) -> int:
+def zero_unless(size: Size, *conditions: tirx.Expr) -> Size:
     """The size if all conditions hold, else 0; its typical value is the size's."""
     return Dim(typical(size), tirx.Select(tirx.all(*conditions), as_expr(size), tirx.const(0, "int64")))
 
 
-def as_expr(size: int) -> tirx.Expr:
+def as_expr(size: Size) -> tirx.Expr:
     """A size as an expression of type int64."""
     return size.expr if isinstance(size, Dim) else _constant(size)
 
 
-def divisor(size: int) -> tirx.Expr:
+def divisor(size: Size) -> tirx.Expr:
     """A size as the divisor of an index, 1 for a size of 0.
 
     In code for fewer pixels than a vector, of rows whose number is fixed, TVM finds that the width is 0, and refuses a
@@ -230,10 +262,13 @@ def _constant(number: int) -> tirx.Expr:
     return tirx.const(number, "int64")
 
 
-def _combined(a: Any, b: Any, number: Callable[[int, int], int], rule: Callable[..., tirx.Expr]) -> int:
+def _combined(a: Size, b: Size, number: Rule, rule: Rule) -> Size:
     expr = rule(as_expr(a), as_expr(b))
     value = number(typical(a), typical(b))
     return int(expr) if isinstance(expr, tirx.IntImm) else Dim(value, expr)
+
+
+_Operator = Callable[["Dim", "Size"], "Size"]
 
 
 def _by_positive(rule: Rule) -> Rule:
@@ -251,39 +286,24 @@ def _by_positive(rule: Rule) -> Rule:
     return divided
 
 
-def _arithmetic(number: Rule, rule: Rule) -> tuple[Rule, Rule]:
+def _arithmetic(number: Rule, rule: Rule) -> tuple[_Operator, _Operator]:
     """The operator of a size on the left, and on the right."""
 
-    def left(self: Dim, other: object) -> Any:
+    def left(self: Dim, other: Size) -> Size:
         return _combined(self, other, number, rule) if isinstance(other, int | Dim) else NotImplemented
 
-    def right(self: Dim, other: object) -> Any:
+    def right(self: Dim, other: Size) -> Size:
         return _combined(other, self, number, rule) if isinstance(other, int) else NotImplemented
 
     return left, right
 
 
-def _comparison(number: Rule, holds: Rule, fails: Rule) -> Rule:
-    def compare(self: Dim, other: object) -> Any:
-        if not isinstance(other, int | Dim):
-            return NotImplemented
-        if isinstance(other, int) and other == 1:
-            return number(2, 1)
-        condition = _condition(number, holds, fails, self, other)
-        if condition.guard is not None:
-            raise SizeUnknownError(f"it is known only at the run whether {condition.guard}")
-        return condition.typical
-
-    return compare
-
-
-class _Dim:
+class Dim:
     """A size that is known only at run time, in place of an int.
 
-    `expr` is its expression of the kernel's variables, `typical` one of its values. Arithmetic gives other sizes. An
-    operator that compares sizes raises SizeUnknownError unless the answer is the same for all sizes, or a guard
-    already: a generator names what it assumes (`assumed(at_least(rows, 8))`), or asks for typical values. Compared with
-    the number 1, a size is more: generators do so to leave out loops and strides, which are right for 1, too.
+    `expr` is its expression of the kernel's variables, `typical` one of its values. Arithmetic gives other sizes. They
+    have no order and are no truth values: a generator names what it assumes (`assumed(at_least(rows, 8))`) or what must
+    be so for all sizes (`proved`, `same`, `is_one`), or asks for typical values.
     """
 
     __slots__ = ("expr", "typical")
@@ -296,43 +316,26 @@ class _Dim:
     __mul__, __rmul__ = _arithmetic(operator.mul, lambda a, b: a * b)
     __floordiv__, __rfloordiv__ = _arithmetic(operator.floordiv, _by_positive(tirx.floordiv))
     __mod__, __rmod__ = _arithmetic(operator.mod, _by_positive(tirx.floormod))
-    __eq__ = _comparison(operator.eq, tirx.EQ, tirx.NE)
-    __ne__ = _comparison(operator.ne, tirx.NE, tirx.EQ)
-    __lt__ = _comparison(operator.lt, tirx.LT, tirx.GE)
-    __le__ = _comparison(operator.le, tirx.LE, tirx.GT)
-    __gt__ = _comparison(operator.gt, tirx.GT, tirx.LE)
-    __ge__ = _comparison(operator.ge, tirx.GE, tirx.LT)
 
-    def __neg__(self) -> Any:
+    def __neg__(self) -> Size:
         return 0 - self
 
-    def __divmod__(self, other: int) -> Any:
-        return self // other, self % other
+    # Not for generators, as mypy tells them, but for tuples and sets of sizes.
+    def __eq__(self, other: Never) -> bool:  # type: ignore[override]
+        return same(self, other) if isinstance(other, int | Dim) else NotImplemented
 
-    def __bool__(self) -> bool:
-        return bool(self != 0)
+    def __ne__(self, other: Never) -> bool:  # type: ignore[override]
+        return not self == other
 
     def __hash__(self) -> int:
         return hash(self.typical)
 
-    def __index__(self) -> int:
+    def __bool__(self) -> bool:
         raise SizeUnknownError(f"the size {self.expr} is known only at run time")
-
-    __int__ = __index__
 
     def __repr__(self) -> str:
         return str(self.expr)
 
 
-if TYPE_CHECKING:
-
-    class Dim(int):
-        """See _Dim."""
-
-        expr: tirx.Expr
-        typical: int
-
-        def __new__(cls, typical: int, expr: tirx.Expr) -> Dim:
-            """See _Dim."""
-else:
-    Dim = _Dim
+Size: TypeAlias = int | Dim
+"""A number, or what takes its place in a kernel for sizes that are known only at run time."""

@@ -16,6 +16,7 @@ import tvm_ffi
 from tvm import relax, tirx
 
 from heterocc.compiler.lower.cpu.generate.append import Append, write_append
+from heterocc.compiler.lower.cpu.sizes import Size
 from heterocc.compiler.lower.relax.importer import dtype_name
 from heterocc.compiler.lower.relax.widened import conversion
 from heterocc.compiler.lower.straight import arguments_of, bindings_of, is_kernel_call, outputs_of
@@ -120,8 +121,8 @@ def _dims(expr: relax.Expr) -> list[tirx.Expr] | None:
 
 
 def in_room(
-    source: relax.Expr, axis: int, view: relax.Expr, shape: tuple[int, ...], room: int
-) -> tuple[int, ...] | None:
+    source: relax.Expr, axis: int, view: relax.Expr, shape: tuple[Size, ...], room: Size
+) -> tuple[Size, ...] | None:
     """The shape of a view of all the memory of `source`; None unless rows are at the same distances in both.
 
     `axis` is that of rows in `source`, `room` their number in its memory; `shape` are the sizes of `view`, a reshape.

@@ -15,7 +15,7 @@ from tvm import relax, tirx
 from heterocc.compiler.lower.backend import KernelInfo
 from heterocc.compiler.lower.cpu.blocks import read_blocks
 from heterocc.compiler.lower.cpu.generate.places import shape_of
-from heterocc.compiler.lower.cpu.sizes import assuming, attempt, dims_of
+from heterocc.compiler.lower.cpu.sizes import assuming, attempt, dims_of, is_one, same
 from heterocc.compiler.lower.kernels.expressions import dtype_of, loads
 from heterocc.compiler.lower.relax.importer import dtype_name, static_shape
 from heterocc.compiler.lower.relax.kernels import Home, KernelModule
@@ -129,10 +129,10 @@ def joined_arguments(function: tirx.PrimFunc) -> tuple[int, ...]:
     ]  # conditions choose between the last ones first
     numbers = [n for part in parts for n, p in enumerate(function.params) if p.same_as(part)]
     shapes = [shape for part in parts if (shape := shape_of(part)) is not None]
-    axis = next((n for n, extent in enumerate(block.extents) if extent > 1), None)
+    axis = next((n for n, extent in enumerate(block.extents) if not is_one(extent)), None)
     if axis is None or not len(numbers) == len(shapes) == len(parts):
         return ()
     pairs = [(size, block.extents[n]) for shape in shapes for n, size in enumerate(shape) if n != axis]
-    beside = all(size == extent for size, extent in pairs)
-    whole = beside and sum(shape[axis] for shape in shapes) == block.extents[axis]
+    beside = all(same(size, extent) for size, extent in pairs)
+    whole = beside and same(sum(shape[axis] for shape in shapes), block.extents[axis])
     return tuple(numbers) if whole and dtype_of(block.store.buffer) in BYTES else ()

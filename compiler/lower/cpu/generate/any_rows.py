@@ -13,7 +13,7 @@ from tvm import tirx
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.places import index
 from heterocc.compiler.lower.cpu.generate.tiles import Run, runs
-from heterocc.compiler.lower.cpu.sizes import as_expr, is_number, larger, smaller, typical
+from heterocc.compiler.lower.cpu.sizes import Size, as_expr, is_number, larger, smaller, typical
 
 EVERY_SIZE = 7
 """The most rows of a tile of which each smaller size has code, too, if the number of rows is known only at run time."""
@@ -22,7 +22,7 @@ EVERY_SIZE_NEAR = 3
 """The same of products of little weights, which each tile reads from a near cache: more rows share little."""
 
 
-def row_runs(total: int, most: int, *, near: bool = False) -> tuple[Run, ...]:
+def row_runs(total: Size, most: int, *, near: bool = False) -> tuple[Run, ...]:
     """As `runs` of rows; of a total that is known only at run time, a run for each size of the last tiles.
 
     What is left by tiles of `most`, or with the last of these if it is little, is divided into tiles as equal as
@@ -35,7 +35,7 @@ def row_runs(total: int, most: int, *, near: bool = False) -> tuple[Run, ...]:
     small = most if most <= every + 1 else every
     whole, rest, count = _whole_and_rest(total, most, small)
     tiles = [Run(0, 0, whole, most)]
-    begun = 0  # tiles of the rest that are larger than those of the run
+    begun: Size = 0  # tiles of the rest that are larger than those of the run
     for size in range(small, 0, -1):
         here = smaller(larger(rest - (size - 1) * count, 0), count)
         tiles.append(Run(whole + begun, whole * most + begun * (size + 1), here - begun, size))
@@ -45,7 +45,7 @@ def row_runs(total: int, most: int, *, near: bool = False) -> tuple[Run, ...]:
     return tuple(tiles)
 
 
-def _whole_and_rest(total: int, most: int, small: int) -> tuple[int, int, int]:
+def _whole_and_rest(total: Size, most: int, small: int) -> tuple[Size, Size, Size]:
     """The number of whole tiles, the rows after them, and the number of tiles of these, of at most `small`."""
     whole = larger(total - (small // 2 + 1), 0) // most
     rest = total - whole * most
@@ -58,7 +58,7 @@ def _smaller(tiles: Sequence[Run]) -> tuple[int, int]:
     return most, len(tiles) if len(tiles) == most else len(tiles) - 1
 
 
-def count_of(total: int, tiles: Sequence[Run]) -> int:
+def count_of(total: Size, tiles: Sequence[Run]) -> Size:
     """The number of tiles of `total` rows in runs, of which `row_runs` made those of a total known only at run time."""
     if is_number(total):
         return sum(run.count for run in tiles)
@@ -66,7 +66,7 @@ def count_of(total: int, tiles: Sequence[Run]) -> int:
     return whole + count
 
 
-def tile_of_any(total: int, tiles: Sequence[Run], tile: tirx.Expr) -> tuple[tirx.Expr, tirx.Expr]:
+def tile_of_any(total: Size, tiles: Sequence[Run], tile: tirx.Expr) -> tuple[tirx.Expr, tirx.Expr]:
     """The size of a tile of `row_runs` of a total that is known only at run time, and its first row."""
     most, small = _smaller(tiles)
     whole, rest, count = _whole_and_rest(total, most, small)
@@ -87,7 +87,7 @@ Store = Callable[[Sums, int | tirx.Expr, tirx.Expr], None]
 """Stores a number of rows of sums, of which the first is given. Of an unknown number, the sums are in memory."""
 
 
-def shares_epilogue(rows: int, terms: int) -> bool:
+def shares_epilogue(rows: Size, terms: Size) -> bool:
     """Whether tiles of all sizes of `rows` have one epilogue: if their number is not known, and sums are long."""
     return not is_number(rows) and typical(terms) >= HELD_TERMS
 
@@ -103,7 +103,7 @@ def write_tile(tiles: Sequence[Run], tile: tirx.Expr, sums: Callable[[Run, tirx.
 
 
 def write_sized_tile(
-    total: int,
+    total: Size,
     tiles: Sequence[Run],
     tile: tirx.Expr,
     lanes: Sequence[int],
@@ -137,7 +137,7 @@ def either_size(tiles: Sequence[Run], size: tirx.Expr, body: Callable[[Run], Non
         emit.either(size == index(tiles[0].size), lambda: body(tiles[0]), lambda: either_size(tiles[1:], size, body))
 
 
-def each_tile(total: int, most: int, body: Callable[[tirx.Expr, int], None], *, near: bool = False) -> None:
+def each_tile(total: Size, most: int, body: Callable[[tirx.Expr, int], None], *, near: bool = False) -> None:
     """Write a loop over the tiles of `total` rows that `row_runs` makes, with `body(first, size)` for each size."""
     tiles = row_runs(total, most, near=near)
     with emit.loop(count_of(total, tiles)) as tile:

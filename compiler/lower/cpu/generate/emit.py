@@ -21,7 +21,7 @@ from heterocc.compiler.lower.cpu.generate.terms import as_float as as_float
 from heterocc.compiler.lower.cpu.generate.terms import broadcast as broadcast
 from heterocc.compiler.lower.cpu.generate.terms import vector as vector
 from heterocc.compiler.lower.cpu.generate.tiles import Run
-from heterocc.compiler.lower.cpu.sizes import SizeUnknownError, is_number, larger, smaller, typical
+from heterocc.compiler.lower.cpu.sizes import Size, SizeUnknownError, is_number, is_one, larger, smaller, typical
 from heterocc.compiler.lower.kernels.expressions import dtype_of, itemsize
 
 PARALLEL_WORK = 1 << 18
@@ -123,7 +123,7 @@ def guarded(generated: tirx.PrimFunc, guards: Sequence[tirx.Expr], other: tirx.P
 
 
 @contextmanager
-def loop(extent: int | tirx.Expr, kind: str = "serial") -> Iterator[tirx.Expr]:
+def loop(extent: Size | tirx.Expr, kind: str = "serial") -> Iterator[tirx.Expr]:
     """A loop over `extent`; omitted if it would run once.
 
     Raises SizeUnknownError for a vectorized loop over a size that is known only at run time.
@@ -134,19 +134,19 @@ def loop(extent: int | tirx.Expr, kind: str = "serial") -> Iterator[tirx.Expr]:
         return
     if kind == "vectorized" and not is_number(extent):
         raise SizeUnknownError("the lanes of a vector")
-    if extent == 1:
+    if is_one(extent):
         yield index(0)
         return
     with getattr(build, kind)(index(0), index(extent)) as var:
         yield var
 
 
-def shared_loop(extent: int, work: int) -> AbstractContextManager[tirx.Expr]:
+def shared_loop(extent: Size, work: Size) -> AbstractContextManager[tirx.Expr]:
     """A loop, parallel if its `work`, in multiply-adds, is large enough."""
     return loop(extent, "parallel" if typical(work) >= PARALLEL_WORK else "serial")
 
 
-def tasks_of(work: int, most: int) -> int:
+def tasks_of(work: Size, most: Size) -> Size:
     """The number of tasks that threads share of `work` with something to prepare for each, `most` at most.
 
     Of work that is known only at run time, each has a quarter of what is divided at all: little work is one task.
@@ -172,12 +172,12 @@ def registers(count: int, lanes: int, dtype: str = "float32") -> tirx.Buffer:
     return build.alloc_buffer((count * lanes,), dtype, scope="global")
 
 
-def scratch(size: int, dtype: str = "float32") -> tirx.Buffer:
+def scratch(size: Size, dtype: str = "float32") -> tirx.Buffer:
     """Memory for `size` numbers, one for each thread if allocated inside a shared loop."""
     return build.alloc_buffer((index(size),), dtype, scope="global")
 
 
-def spread(numbers: int) -> int:
+def spread(numbers: Size) -> Size:
     """`size` rounded up to an odd number of cache lines, so that planes are spread over all sets of a cache."""
     lines = -(-numbers // 16)
     return (lines | 1 if is_number(lines) else lines + 1 - lines % 2) * 16
@@ -213,7 +213,7 @@ def zeros(lanes: int, dtype: str = "float32") -> tirx.Expr:
 Step = Callable[[Any, int], None]
 """A function that adds the products of one term to the accumulators; its second argument is the term's number."""
 
-Walk = Callable[[int, Step], None]
+Walk = Callable[[Size, Step], None]
 """Calls a step for each of a number of terms."""
 
 
@@ -222,15 +222,15 @@ def terms_of_turn(sums: int) -> int:
     return next(n for n in (1, 2, UNROLL) if n == UNROLL or n * sums >= ENOUGH_SUMS)
 
 
-def in_turn(terms: int, step: Step, unroll: int = UNROLL) -> None:
+def in_turn(terms: Size, step: Step, unroll: int = UNROLL) -> None:
     """A loop over `terms` terms, unrolled."""
     whole = terms - terms % unroll
-    if not is_number(terms) or whole:
+    if not is_number(terms) or terms >= unroll:
         with loop(terms // unroll) as outer:
             for inner in range(unroll):
                 step(outer * index(unroll) + index(inner), inner)
     if is_number(terms):
-        for term in range(whole, terms):
+        for term in range(terms - terms % unroll, terms):
             step(index(term), term)
     else:
         with loop(terms % unroll) as inner:
@@ -240,7 +240,7 @@ def in_turn(terms: int, step: Step, unroll: int = UNROLL) -> None:
 def product_tile(
     rows: int,
     vectors: int,
-    terms: int,
+    terms: Size,
     isa: Isa,
     factor: Callable[[tirx.Expr, Any], tirx.Expr | Sequence[tirx.Expr]],
     loaded: Callable[[int, Any], tirx.Expr | Sequence[tirx.Expr]],
@@ -324,7 +324,7 @@ def split(axis: Axis, place: tirx.Expr) -> list[tuple[int, tirx.Expr]]:
     return values if all(map(is_number, axis.extents[1:])) else [(number, bound(value)) for number, value in values]
 
 
-def shares(work: int, tasks: int, tiles: int) -> int:
+def shares(work: Size, tasks: Size, tiles: Size) -> Size:
     """The number of parts of the tiles of each of `tasks` tasks, enough for the threads of any machine."""
     return 1 if typical(work) < PARALLEL_WORK else larger(1, smaller(tiles, -(-TASKS // tasks)))
 
@@ -336,7 +336,7 @@ UNSHARED = 0.015
 """The accepted slowdown for each task that many threads lack."""
 
 
-def sharing(work: int, tasks: int) -> float:
+def sharing(work: Size, tasks: Size) -> float:
     """Modelled time of work that threads share in so many tasks of equal size, over that in many."""
     if typical(work) < PARALLEL_WORK:
         return 1.0
@@ -349,21 +349,21 @@ class Part(NamedTuple):
     """One of `parts` parts that work is divided into, by its number."""
 
     number: tirx.Expr
-    parts: int
+    parts: Size
 
 
-def share(part: tirx.Expr, parts: int, tiles: int) -> tuple[tirx.Expr, tirx.Expr]:
+def share(part: tirx.Expr, parts: Size, tiles: Size) -> tuple[tirx.Expr, tirx.Expr]:
     """The range of tiles of a part: start and end."""
     start, end = (tirx.floordiv(number * index(tiles), index(parts)) for number in (part, part + index(1)))
     return start, end
 
 
 @contextmanager
-def share_loop(part: tirx.Expr, parts: int, tiles: int) -> Iterator[tirx.Expr]:
+def share_loop(part: tirx.Expr, parts: Size, tiles: Size) -> Iterator[tirx.Expr]:
     """A loop over the tiles of a part."""
-    if parts == 1 or (is_number(parts) and is_number(tiles) and parts == tiles):
-        with loop(tiles if parts == 1 else 1) as tile:
-            yield tile if parts == 1 else part
+    if is_one(parts) or (is_number(parts) and is_number(tiles) and parts == tiles):
+        with loop(tiles if is_one(parts) else 1) as tile:
+            yield tile if is_one(parts) else part
         return
     with serial(*share(part, parts, tiles)) as tile:
         yield tile
@@ -374,14 +374,14 @@ def serial(start: tirx.Expr, end: tirx.Expr) -> AbstractContextManager[tirx.Expr
     return build.serial(bound(start), bound(end))  # type: ignore[no-any-return]
 
 
-def unpacked(task: tirx.Expr, extents: Sequence[int]) -> list[tirx.Expr]:
+def unpacked(task: tirx.Expr, extents: Sequence[Size]) -> list[tirx.Expr]:
     """A task's number as indices below `extents`; the last one changes fastest."""
     values: list[tirx.Expr] = []
     for place, extent in reversed(list(enumerate(extents))):
-        if extent == 1:
+        if is_one(extent):
             values.append(index(0))
             continue
-        last = all(e == 1 for e in extents[:place])
+        last = all(is_one(e) for e in extents[:place])
         values.append(task if last else tirx.floormod(task, index(extent)))
         task = tirx.floordiv(task, index(extent))
     if not all(map(is_number, extents)):

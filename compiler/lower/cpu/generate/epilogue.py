@@ -14,6 +14,7 @@ from heterocc.compiler.lower.cpu.generate.emit import Arguments, loop, put, regi
 from heterocc.compiler.lower.cpu.generate.places import Linear, Place, at, index, loop_values, offset
 from heterocc.compiler.lower.cpu.generate.read import Fold, Kernel, Nest, Stage
 from heterocc.compiler.lower.cpu.generate.spans import in_vectors
+from heterocc.compiler.lower.cpu.sizes import Size
 from heterocc.compiler.lower.kernels.expressions import dtype_of, is_rounding, loads, nodes, substituted
 
 _KEPT = ("float32", "int32")
@@ -83,7 +84,7 @@ def store_tile(
     rows: int | tirx.Expr,
     lanes: int,
     place: Callable[[tirx.Expr, int, tirx.Expr], Place],
-    width: Callable[[int], int],
+    width: Callable[[int], Size],
     *,
     in_memory: bool = False,
 ) -> None:
@@ -109,7 +110,7 @@ def store_vectors(
     arguments: Arguments,
     total: Callable[[tirx.Expr], tirx.Expr],
     place: Callable[[tirx.Expr], Place],
-    length: int,
+    length: Size,
     lanes: int,
 ) -> None:
     """Store `length` outputs in a row: `total(number)` is a sum, `place(number)` its place in the output."""

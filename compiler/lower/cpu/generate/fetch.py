@@ -12,7 +12,7 @@ from heterocc.compiler.lower.cpu.generate.emit import Step
 from heterocc.compiler.lower.cpu.generate.epilogue import form_of, outputs_of
 from heterocc.compiler.lower.cpu.generate.places import Linear, index, offset
 from heterocc.compiler.lower.cpu.generate.read import Kernel
-from heterocc.compiler.lower.cpu.sizes import is_number, zero_unless
+from heterocc.compiler.lower.cpu.sizes import Size, as_number, is_number, zero_unless
 from heterocc.compiler.lower.kernels.expressions import dtype_of, itemsize, loads
 
 AHEAD = 1024
@@ -53,7 +53,7 @@ def fetching(step: Step, count: int, weight: Weight) -> Step:
     return ahead
 
 
-def fetch_far(flat: tirx.Buffer, first: tirx.Expr, numbers: int, size: int, least: int) -> None:
+def fetch_far(flat: tirx.Buffer, first: tirx.Expr, numbers: Size, size: Size, least: int) -> None:
     """Prefetch numbers in one go, of a tensor of `size` bytes if these are at least so many.
 
     They come to the second-level cache: the first-level one waits for few lines at a time, and so does what comes next.
@@ -69,7 +69,7 @@ def fetch_far(flat: tirx.Buffer, first: tirx.Expr, numbers: int, size: int, leas
         emit.prefetch(flat, first + line * index(LINE), second=True)
 
 
-def lines_after(weights: tirx.Buffer, first: tirx.Expr, size: int) -> tuple[int, Callable[[tirx.Expr], None]]:
+def lines_after(weights: tirx.Buffer, first: tirx.Expr, size: Size) -> tuple[Size, Callable[[tirx.Expr], None]]:
     """How many cache lines weights have of which sums read `size`, and what prefetches one of those after them."""
     numbers = 4 * LINE // itemsize(dtype_of(weights))
 
@@ -81,11 +81,11 @@ def lines_after(weights: tirx.Buffer, first: tirx.Expr, size: int) -> tuple[int,
 
 def fetching_shares(
     step: Step,
-    terms: int,
-    items: int,
+    terms: Size,
+    items: Size,
     fetch: Callable[[tirx.Expr], None],
     index_of: Callable[[Any], tirx.Expr] = lambda term: term,
-    sum_: tuple[tirx.Expr, int] = (index(0), 1),
+    sum_: tuple[tirx.Expr, Size] = (index(0), 1),
     unroll: int = emit.UNROLL,
 ) -> Step:
     """A step of sums of `terms` terms that calls `fetch` with a share of the numbers up to `items` at every few terms.
@@ -97,13 +97,13 @@ def fetching_shares(
     number_of_sum, sums = sum_
     groups = terms // unroll
     turns = groups * sums
-    each = -(-items // turns) if turns else 0
+    each = -(-items // turns) if not is_number(turns) or turns else 0
 
     def ahead(term: Any, number: int) -> None:
         if number == 0:
             turn = number_of_sum * index(groups) + tirx.floordiv(index_of(term), index(unroll))
             first = tirx.min(turn * index(each), index(items - 1))
-            for item in range(each):
+            for item in range(as_number(each)):
                 fetch(first + index(item))
         step(term, number)
 

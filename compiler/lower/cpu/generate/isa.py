@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from heterocc.compiler.lower.cpu.generate.cores import Core, core_of
-from heterocc.compiler.lower.cpu.sizes import typical
+from heterocc.compiler.lower.cpu.sizes import Size, typical
 from heterocc.compiler.lower.cpu.target import features_of, triple_of, vector_lanes
 
 if TYPE_CHECKING:
@@ -57,10 +57,10 @@ class Isa:
         size = np.dtype(dtype).itemsize
         return self if dtype == "float32" else replace(self, lanes=max(1, self.lanes * 4 // size), masks=False)
 
-    def narrowed(self, length: int) -> Isa:
+    def narrowed(self, length: Size) -> Isa:
         """The same registers with at most as many lanes as `length` numbers fill."""
-        lanes, length = self.lanes, typical(length)
-        while lanes > 4 and lanes // 2 >= length:
+        lanes = self.lanes
+        while lanes > 4 and lanes // 2 >= typical(length):
             lanes //= 2
         return replace(self, lanes=lanes)
 

@@ -11,6 +11,7 @@ from heterocc.artifacts.manifest import Block, Layout
 from heterocc.compiler.lower.arranged import Axis, block, layout, strides_of
 from heterocc.compiler.lower.cpu.generate.convolution.filtering.filtered import FilteredPanels
 from heterocc.compiler.lower.cpu.generate.panels import Panels
+from heterocc.compiler.lower.cpu.sizes import as_number
 
 
 @functools.singledispatch
@@ -34,35 +35,35 @@ def _(packing: Panels, shape: Sequence[int]) -> Layout | None:
     blocks: list[Block] = []
     first = 0
     for run in packing.runs:
-        width = run.size * packing.lanes
+        width, count, begin = run.size * packing.lanes, as_number(run.count), as_number(run.start)
         sizes = packing.steps * width
         around = [*_grown(outer, packing.block), *_grown(terms, width)]
-        whole = max(0, min(run.count, (packing.places // packing.lanes - run.start) // run.size))
+        whole = max(0, min(count, (packing.places // packing.lanes - begin) // run.size))
         if whole:
             tiles: Axis = (whole, width * step, sizes)
-            start = run.start * packing.lanes * step
+            start = begin * packing.lanes * step
             blocks.append(block([*around[: len(outer)], tiles, *around[len(outer) :], (width, step, 1)], start, first))
-        for number in range(whole * run.size, run.count * run.size):
+        for number in range(whole * run.size, count * run.size):
             # A vector that would reach beyond the end starts earlier.
-            column = min((run.start + number) * packing.lanes, max(packing.places - packing.lanes, 0))
+            column = min((begin + number) * packing.lanes, max(packing.places - packing.lanes, 0))
             tile, place = divmod(number, run.size)
             lanes = min(packing.lanes, packing.places)
             to = first + tile * sizes + place * packing.lanes
             blocks.append(block([*around, (lanes, step, 1)], column * step, to))
-        first += run.count * sizes
+        first += count * sizes
     return layout((packing.size,), blocks)
 
 
 @layout_of.register
 def _(packing: FilteredPanels, shape: Sequence[int]) -> Layout | None:
     outputs, inputs = shape[0], packing.panels.terms
-    if packing.panels.lanes != 1 or sum(r.count * r.size for r in packing.panels.runs) != outputs:
+    if packing.panels.lanes != 1 or packing.panels.vectors != outputs:
         return None
     blocks, planes = [], packing.filter.planes
     for run in packing.panels.runs:
-        size = run.size * inputs
-        axes = [(run.count, size * 9, planes * size), (inputs, 9, run.size), (run.size, inputs * 9, 1)]
-        blocks.append(block(axes, run.start * inputs * 9, planes * run.start * inputs, size))
+        size, begin = run.size * inputs, as_number(run.start) * inputs
+        axes = [(as_number(run.count), size * 9, planes * size), (inputs, 9, run.size), (run.size, inputs * 9, 1)]
+        blocks.append(block(axes, begin * 9, planes * begin, size))
     return layout((packing.size,), blocks, packing.filter.weights)
 
 

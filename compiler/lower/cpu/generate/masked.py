@@ -21,10 +21,11 @@ from heterocc.compiler.lower.cpu.generate.epilogue import (
 )
 from heterocc.compiler.lower.cpu.generate.places import Axis, Linear, Place, at, index, is_dense, offset
 from heterocc.compiler.lower.cpu.generate.read import Fold, Kernel, Stage
+from heterocc.compiler.lower.cpu.sizes import Size, is_one
 from heterocc.compiler.lower.kernels.expressions import dtype_of, loads
 
 
-def mask(first: tirx.Expr, lanes: int, count: int) -> tirx.Expr:
+def mask(first: tirx.Expr, lanes: int, count: Size) -> tirx.Expr:
     """Which of `lanes` places from `first` on are among `count`; some may precede them, and be negative."""
     if lanes == 1:
         return tirx.all(first >= index(0), first < index(count))
@@ -37,7 +38,7 @@ def mask(first: tirx.Expr, lanes: int, count: int) -> tirx.Expr:
     return tirx.reinterpret(f"uint32x{lanes}", places) < build.broadcast(tirx.Cast("uint32", index(count)), lanes)
 
 
-def held_mask(first: tirx.Expr, lanes: int, count: int) -> tirx.Buffer:
+def held_mask(first: tirx.Expr, lanes: int, count: Size) -> tirx.Buffer:
     """A mask in a register, as numbers: TVM binds no truth values, and LLVM would compare again at each use."""
     held = emit.registers(1, lanes, "int32")
     emit.put(held, tirx.Cast(f"int32x{lanes}" if lanes > 1 else "int32", mask(first, lanes, count)), index(0), lanes)
@@ -78,7 +79,7 @@ def can_mask(kernel: Kernel | Fold, row: Axis) -> bool:
                 continue
             form = _form(kernel, stage, load)
             step = None if form is None else row.step(form)
-            if not is_dense(step) or (step and dtype_of(load) != "float32"):
+            if not is_dense(step) or (is_one(step) and dtype_of(load) != "float32"):
                 return False
     return True
 
@@ -122,7 +123,7 @@ def store_masked(
         for stage in kernel.after:
             for load in loads(stage.value):
                 form = None if _is_inside(kernel, load) else _form(kernel, stage, load)
-                if form is not None and along.step(form):
+                if form is not None and is_one(along.step(form)):
                     register, where = emit.registers(1, lanes), at(form, place(row, index(0)))
                     assert where is not None
                     flat = arguments.flat(load.source)

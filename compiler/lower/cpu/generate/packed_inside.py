@@ -27,8 +27,9 @@ def packed_inside(code: tirx.PrimFunc, plain: tirx.Buffer, packing: Packing) -> 
 
     None if its sizes are known only at run time, or blocks of it cannot describe the packing.
     """
-    shape = shape_of(plain) or ()
-    layout = layout_of(packing, shape) if all(map(is_number, shape)) else None
+    sizes = shape_of(plain) or ()
+    shape = [n for n in sizes if is_number(n)]
+    layout = layout_of(packing, shape) if len(shape) == len(sizes) else None
     if layout is None or layout.matrix is not None:
         return None
     dtype, old = dtype_of(plain), code.params[packing.argument]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from heterocc.compiler.lower.cpu.generate.tiles import Run
+from heterocc.compiler.lower.cpu.sizes import as_number
 
 LEAST = 8192
 """Bytes of float32 below which a weight is packed and stored so: bundles store those of 4096 bytes as they are, too."""
@@ -61,7 +62,7 @@ class Panels:
     @property
     def vectors(self) -> int:
         """Vectors of places."""
-        return sum(r.count * r.size for r in self.runs)
+        return sum(as_number(r.count) * r.size for r in self.runs)
 
     @property
     def pitch(self) -> int:
@@ -107,9 +108,9 @@ class Panels:
         """What `spread` gives, in the order of the panels."""
         parts = []
         for run in self.runs:
-            width = run.size * self.lanes
-            part = spread[..., run.start * self.lanes : run.start * self.lanes + run.count * width]
-            split = part.reshape(self.outer, self.segments, self.groups, self.group, run.count, width)
+            width, count, start = run.size * self.lanes, as_number(run.count), as_number(run.start) * self.lanes
+            part = spread[..., start : start + count * width]
+            split = part.reshape(self.outer, self.segments, self.groups, self.group, count, width)
             parts.append(split.transpose(0, 4, 1, 2, 5, 3).reshape(self.outer, -1))
         return np.ascontiguousarray(np.concatenate(parts, axis=1).ravel())
 

@@ -8,15 +8,26 @@ from math import prod
 
 from tvm import tirx
 
-from heterocc.compiler.lower.cpu.sizes import all_equal, are_equal, as_expr, divisor, exceeds, is_number, moves, size_of
+from heterocc.compiler.lower.cpu.sizes import (
+    Size,
+    all_equal,
+    are_equal,
+    as_expr,
+    divisor,
+    exceeds,
+    is_number,
+    is_one,
+    moves,
+    size_of,
+)
 
 
-def index(value: int) -> tirx.Expr:
+def index(value: Size) -> tirx.Expr:
     """A size as an index."""
     return as_expr(value)
 
 
-def shape_of(buffer: tirx.Buffer) -> tuple[int, ...] | None:
+def shape_of(buffer: tirx.Buffer) -> tuple[Size, ...] | None:
     """A buffer's shape; None if it is not known."""
     sizes = [size_of(n) for n in buffer.shape]
     return None if any(n is None for n in sizes) else tuple(n for n in sizes if n is not None)
@@ -30,7 +41,7 @@ def flat_place(indices: Sequence[tirx.Expr], buffer: tirx.Buffer) -> tirx.Expr:
     return total
 
 
-def overlapping(start: tirx.Expr, length: int, lanes: int) -> tirx.Expr:
+def overlapping(start: tirx.Expr, length: Size, lanes: int) -> tirx.Expr:
     """The start of a vector of a row; a last one that would exceed its end overlaps the one before."""
     if is_number(length) and length <= lanes:
         return index(0)
@@ -41,15 +52,15 @@ def overlapping(start: tirx.Expr, length: int, lanes: int) -> tirx.Expr:
 class Linear:
     """constant + Σ coefficient · variable; `steps` are the coefficients of the given variables."""
 
-    constant: int
-    steps: tuple[int, ...]
+    constant: Size
+    steps: tuple[Size, ...]
 
     def is_same(self, other: Linear) -> bool:
         """Whether this is the same form; that coefficients known only at run time are equal is assumed."""
         return all_equal((self.constant, *self.steps), (other.constant, *other.steps))
 
 
-def is_dense(step: int | None) -> bool:
+def is_dense(step: Size | None) -> bool:
     """Whether a stride is 1 or 0, so that vectors are loads or broadcasts. One that is not a number is more."""
     return step is not None and is_number(step) and step in (0, 1)
 
@@ -90,8 +101,9 @@ def offset(indices: Sequence[tirx.Expr], buffer: tirx.Buffer, variables: Sequenc
     shape = shape_of(buffer)
     if shape is None:
         return None
-    constant, steps = 0, [0] * len(variables)
-    pitch = 1
+    constant: Size = 0
+    steps: list[Size] = [0] * len(variables)
+    pitch: Size = 1
     for extent, expr in zip(reversed(shape), reversed(list(indices)), strict=True):
         form = linear(expr, variables)
         if form is None:
@@ -110,14 +122,14 @@ class Axis:
     """
 
     loops: tuple[int, ...] = ()
-    extents: tuple[int, ...] = ()
+    extents: tuple[Size, ...] = ()
 
     @property
-    def length(self) -> int:
+    def length(self) -> Size:
         """The length of the axis."""
         return prod(self.extents)
 
-    def step(self, form: Linear) -> int | None:
+    def step(self, form: Linear) -> Size | None:
         """The stride in memory along the axis; None if it is not constant, or not for all sizes."""
         if not self.loops:
             return 0
@@ -130,12 +142,18 @@ class Axis:
             del extent
         return step
 
+    def stride(self, form: Linear) -> Size:
+        """The stride in memory along the axis, which has one."""
+        step = self.step(form)
+        assert step is not None
+        return step
+
     def split(self, place: tirx.Expr) -> list[tuple[int, tirx.Expr]]:
         """The values of the loops at a place on the axis."""
         values: list[tuple[int, tirx.Expr]] = []
-        pitch = 1
+        pitch: Size = 1
         for number in range(len(self.loops) - 1, -1, -1):
-            part = place if pitch == 1 else tirx.floordiv(place, divisor(pitch))
+            part = place if is_one(pitch) else tirx.floordiv(place, divisor(pitch))
             if number:
                 part = tirx.floormod(part, divisor(self.extents[number]))
             values.append((self.loops[number], part))
@@ -155,7 +173,7 @@ def at(form: Linear, place: Place) -> tirx.Expr | None:
         if step is None:
             return None
         if moves(step):
-            total = total + (value if step == 1 else value * index(step))
+            total = total + (value if is_one(step) else value * index(step))
     return total
 
 

@@ -13,7 +13,7 @@ from tvm.ir import TensorLoad
 
 from heterocc.compiler.lower.cpu.blocks import BlockView, of_windows, read_blocks
 from heterocc.compiler.lower.cpu.generate.places import Axis, Linear, index, shape_of
-from heterocc.compiler.lower.cpu.sizes import all_equal, is_number, size_of
+from heterocc.compiler.lower.cpu.sizes import Size, all_equal, is_number, size_of
 from heterocc.compiler.lower.kernels.expressions import dtype_of, is_iters, loads, substituted
 
 T = TypeVar("T")
@@ -42,7 +42,7 @@ class Nest:
     weights: frozenset[int] = frozenset()
     loops: tuple[tirx.Var, ...]
     kinds: str
-    extents: tuple[int, ...]
+    extents: tuple[Size, ...]
     before: tuple[Stage, ...] = ()
     after: tuple[Stage, ...]
     sum_: tirx.Buffer | None = None
@@ -190,7 +190,7 @@ def read_fold(function: tirx.PrimFunc) -> Fold | None:
     return Fold(**parts.nest(function, ()), **vars(combined))
 
 
-def unless_empty(extents: Sequence[int], first: tirx.Expr, start: tirx.Expr) -> tirx.Expr:
+def unless_empty(extents: Sequence[Size], first: tirx.Expr, start: tirx.Expr) -> tirx.Expr:
     """The first of so many terms, the neutral element if there are none."""
     some = [index(extent) > index(0) for extent in extents if not is_number(extent)]
     return tirx.if_then_else(tirx.all(*some), first, start) if some else first

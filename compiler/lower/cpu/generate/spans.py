@@ -8,7 +8,7 @@ from tvm import tirx
 
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.places import index, overlapping
-from heterocc.compiler.lower.cpu.sizes import exceeds, is_number
+from heterocc.compiler.lower.cpu.sizes import Size, as_number, exceeds, is_number
 from heterocc.compiler.lower.kernels.expressions import dtype_of
 
 Move = Callable[[tirx.Expr, int], None]
@@ -26,7 +26,7 @@ def widths(lanes: int, *, few: bool = False) -> tuple[int, ...]:
     return (*sizes, 4) if few and lanes > 4 else tuple(sizes)
 
 
-def in_vectors(count: int, lanes: int, move: Move, *, few: bool = False) -> None:
+def in_vectors(count: Size, lanes: int, move: Move, *, few: bool = False) -> None:
     """Call `move` for vectors that cover `count` numbers; the last one overlaps the one before.
 
     A count that is known only at run time may be less than `lanes`: narrower vectors cover it then, or single numbers.
@@ -38,7 +38,7 @@ def in_vectors(count: int, lanes: int, move: Move, *, few: bool = False) -> None
         _narrowing(count, widths(lanes, few=few), move)
 
 
-def share_vectors(count: int, lanes: int, part: emit.Part, move: Move) -> None:
+def share_vectors(count: Size, lanes: int, part: emit.Part, move: Move) -> None:
     """Call `move` for one of several parts of `count` numbers, no more than there are vectors.
 
     Less than `lanes` is one narrower vector, or of a count known only at run time several, or single numbers.
@@ -46,7 +46,7 @@ def share_vectors(count: int, lanes: int, part: emit.Part, move: Move) -> None:
     lanes = min(lanes, count) if is_number(count) else lanes
     vectors = -(-count // lanes)
     if is_number(count):
-        size = min(count, -(-vectors // part.parts) * lanes)
+        size = min(count, as_number(-(-vectors // part.parts)) * lanes)
         start = overlapping(part.number * index(size), count, size)
         _covered(size, lanes, lambda place, n: move(start + place, n))
         return
@@ -59,7 +59,7 @@ def share_vectors(count: int, lanes: int, part: emit.Part, move: Move) -> None:
     emit.either(emit.bound(index(count)) >= index(lanes), whole, lambda: _narrowing(count, narrow, move))
 
 
-def _covered(count: int, width: int, move: Move) -> None:
+def _covered(count: Size, width: int, move: Move) -> None:
     """Vectors of `width`, which `count` is not less than."""
     with emit.loop(count // width) as number:
         move(number * index(width), width)
@@ -67,7 +67,7 @@ def _covered(count: int, width: int, move: Move) -> None:
         move(index(count - width), width)
 
 
-def _narrowing(count: int, lanes: Sequence[int], move: Move) -> None:
+def _narrowing(count: Size, lanes: Sequence[int], move: Move) -> None:
     if not lanes or lanes[0] == 1:
         with emit.loop(count) as number:
             move(number, 1)

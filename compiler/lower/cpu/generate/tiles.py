@@ -10,7 +10,7 @@ from tvm import tirx
 
 from heterocc.compiler.lower.cpu.generate.cores import Core
 from heterocc.compiler.lower.cpu.generate.isa import Isa
-from heterocc.compiler.lower.cpu.sizes import as_expr, is_number, typical, zero_unless
+from heterocc.compiler.lower.cpu.sizes import Size, as_expr, is_number, typical, zero_unless
 
 MOST_ROWS = 14
 MOST_VECTORS = 15
@@ -26,15 +26,15 @@ class Run:
     have fewer numbers than a vector.
     """
 
-    first: int
-    start: int
-    count: int
+    first: Size
+    start: Size
+    count: Size
     size: int
-    last: int | None = None
+    last: Size | None = None
     short: bool = False
 
 
-def runs(total: int, most: int, multiple: int = 1, *, short: bool = True) -> tuple[Run, ...]:
+def runs(total: Size, most: int, multiple: int = 1, *, short: bool = True) -> tuple[Run, ...]:
     """`total` in as few tiles of at most `most` as possible, their sizes as equal as possible: one run or two.
 
     The number of tiles is a multiple of `multiple`, if `total` is large enough. A total that is known only at run time
@@ -54,7 +54,7 @@ def _known_runs(total: int, most: int, multiple: int = 1) -> tuple[Run, ...]:
     return tuple(tiles)
 
 
-def vector_runs(total: int, most: int) -> tuple[Run, ...]:
+def vector_runs(total: Size, most: int) -> tuple[Run, ...]:
     """`total` vectors in tiles of at most `most`; if it is known only at run time, in tiles of `most` and of one."""
     if is_number(total):
         return runs(total, most)
@@ -62,7 +62,7 @@ def vector_runs(total: int, most: int) -> tuple[Run, ...]:
     return (Run(0, 0, whole, most), *([Run(whole, whole * most, total % most, 1)] if most > 1 else ()))
 
 
-def column_runs(length: int, lanes: int, most: int) -> tuple[Run, ...]:
+def column_runs(length: Size, lanes: int, most: int) -> tuple[Run, ...]:
     """A row of `length` numbers in tiles of at most `most` vectors.
 
     If the length is known only at run time, what whole tiles leave are tiles of one vector, which may be short.
@@ -78,9 +78,9 @@ SHORT = 4
 """The size of tiles for fewer than a whole tile, if the number is known only at run time."""
 
 
-def _overlapping(total: int, most: int, short: bool) -> tuple[Run, ...]:
+def _overlapping(total: Size, most: int, short: bool) -> tuple[Run, ...]:
     tiles: list[Run] = []
-    first: int = 0
+    first: Size = 0
     larger: tirx.Expr | None = None
     for size in sorted({most, min(most, SHORT) if short else 1, 1}, reverse=True):
         fits = as_expr(total) >= size
@@ -113,12 +113,12 @@ ROW_PLACES = 6
 LLVM keeps sums in memory, and such a product takes a third longer."""
 
 
-def choose_tile(rows: int, vectors: int, isa: Isa) -> tuple[int, int]:
+def choose_tile(rows: Size, vectors: Size, isa: Isa) -> tuple[int, int]:
     """Rows and vectors of the tile with the least modelled time to cover `rows` × `vectors`, remainders included."""
     return _best_tile(typical(rows), typical(vectors), isa)
 
 
-def pick_tile(rows: int, vectors: int, isa: Isa, most: int = MOST_ROWS) -> tuple[int, int]:
+def pick_tile(rows: Size, vectors: Size, isa: Isa, most: int = MOST_ROWS) -> tuple[int, int]:
     """As `choose_tile`, for code that is written, of at most `most` rows."""
     rows = rows if is_number(rows) else MANY_ROWS
     if is_number(vectors):
@@ -144,7 +144,11 @@ def tile_cycles(rows: int, vectors: int, isa: Isa) -> float:
     """Modelled cycles of a step of all tiles that cover `rows` × `vectors`, for each of these products."""
     tall, wide = choose_tile(rows, vectors, isa)
     step = isa.core.step_cycles
-    time = sum(r.count * v.count * step(r.size, v.size) for r in runs(rows, tall) for v in runs(vectors, wide))
+    time = sum(
+        typical(r.count) * typical(v.count) * step(r.size, v.size)
+        for r in runs(rows, tall)
+        for v in runs(vectors, wide)
+    )
     return time / (rows * vectors)
 
 
@@ -173,7 +177,7 @@ def _best_tile(rows: int, vectors: int, isa: Isa, most: int = MOST_ROWS, widths:
             if wide > vectors or registers_of(tall, wide, isa) > isa.registers:
                 break
             time = sum(
-                r.count * v.count * isa.core.step_cycles(r.size, v.size)
+                typical(r.count) * typical(v.count) * isa.core.step_cycles(r.size, v.size)
                 for r in _known_runs(rows, tall)
                 for v in _known_runs(vectors, wide)
             )

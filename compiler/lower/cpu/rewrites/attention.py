@@ -28,7 +28,7 @@ from heterocc.compiler.lower.cpu.rewrites.operands import (
     repeated_heads,
     without_idle_calls,
 )
-from heterocc.compiler.lower.cpu.sizes import assuming, is_number, size_of, with_guards
+from heterocc.compiler.lower.cpu.sizes import Size, assuming, is_number, size_of, with_guards
 from heterocc.compiler.lower.relax.importer import ImportedFunction, dtype_name
 from heterocc.compiler.lower.straight import outputs_of, vars_of, write_main
 
@@ -188,7 +188,7 @@ class _Graph(Bindings):
                     inside.append(read)
         return tuple(inside)
 
-    def _shares(self, weights: relax.Var, shape: tuple[int, ...]) -> tuple[relax.Var, bool, relax.Expr | None]:
+    def _shares(self, weights: relax.Var, shape: tuple[Size, ...]) -> tuple[relax.Var, bool, relax.Expr | None]:
         """The softmax below a replacement of rows by zeros, and the kind of these rows."""
         none: tuple[relax.Var, bool, None] = (weights, False, None)
         readers = list(dict.fromkeys(self.readers_of.get(weights, [])))
@@ -208,7 +208,7 @@ class _Graph(Bindings):
         if array is not None and not array.any():
             return where, False, None
         operand = broadcast_operand(condition, shape)
-        rows = operand is not None and operand.dtype == "bool" and operand.column == 0
+        rows = operand is not None and operand.dtype == "bool" and is_number(operand.column) and operand.column == 0
         return (where, False, condition) if rows else none
 
     def _peeled(self, expr: relax.Expr) -> tuple[relax.Expr, float]:
@@ -270,7 +270,7 @@ class _Graph(Bindings):
         return isinstance(expr, relax.Var) and self._scores(expr) is not None
 
     def _operand(
-        self, expr: relax.Expr, outer: Sequence[int], room: tirx.Var | None = None
+        self, expr: relax.Expr, outer: Sequence[Size], room: tirx.Var | None = None
     ) -> tuple[Operand, relax.Expr] | None:
         """A factor, and the tensor that it is read from through a transposition and reshapes.
 

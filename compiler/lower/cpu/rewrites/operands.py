@@ -9,7 +9,7 @@ import tvm_ffi
 from tvm import relax, tirx
 
 from heterocc.compiler.lower.cpu.generate.attention.description import Operand, broadcast
-from heterocc.compiler.lower.cpu.sizes import size_of
+from heterocc.compiler.lower.cpu.sizes import Size, size_of
 from heterocc.compiler.lower.relax.importer import ImportedFunction, dtype_name
 from heterocc.compiler.lower.straight import bindings_of, outputs_of, substitute, write_main
 
@@ -61,19 +61,19 @@ def repeated_heads(before: Sequence[tirx.Expr], wide: Sequence[tirx.Expr], merge
     return int(count) if same and int(both) == int(heads) * int(count) else None
 
 
-def broadcast_operand(mask: relax.Expr, shape: Sequence[int]) -> Operand | None:
+def broadcast_operand(mask: relax.Expr, shape: Sequence[Size]) -> Operand | None:
     """A tensor as an operand that is broadcast to the shape of the scores; None if it cannot be."""
     own = _shape(mask.ty)
     return None if own is None else broadcast(own, dtype_name(mask.ty), shape)
 
 
-def float_shape(expr: relax.Expr) -> tuple[int, ...] | None:
+def float_shape(expr: relax.Expr) -> tuple[Size, ...] | None:
     """The shape of a float32 tensor."""
     ty = expr.ty
     return _shape(ty) if isinstance(ty, relax.TensorType) and dtype_name(ty) == "float32" else None
 
 
-def _shape(ty: relax.TensorType) -> tuple[int, ...] | None:
+def _shape(ty: relax.TensorType) -> tuple[Size, ...] | None:
     if not isinstance(ty.shape, relax.ShapeExpr):
         return None
     sizes = [size_of(dim) for dim in ty.shape.values]

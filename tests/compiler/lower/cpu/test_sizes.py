@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from tvm import tirx
@@ -11,10 +12,12 @@ from tvm_ffi import structural_map
 
 from heterocc.compiler.lower.cpu.generate.tiles import Run, column_runs, runs, vector_runs
 from heterocc.compiler.lower.cpu.sizes import (
+    Size,
     SizeUnknownError,
     all_equal,
     are_equal,
     as_expr,
+    as_number,
     assume,
     assumed,
     assuming,
@@ -24,19 +27,22 @@ from heterocc.compiler.lower.cpu.sizes import (
     exceeds,
     filled,
     is_number,
+    is_one,
     larger,
+    proved,
     restore,
     size_of,
     smaller,
     typical,
     with_guards,
+    within,
 )
 from heterocc.compiler.lower.variables import size_variable
 
 N, M = tirx.Var("n", "int64"), tirx.Var("m", "int64")
 
 
-def value(size: int, n: int) -> int:
+def value(size: Size, n: int) -> int:
     """A size at n."""
     from tvm import sym
 
@@ -72,8 +78,11 @@ def test_what_holds_for_all_sizes_is_not_assumed() -> None:
     with assuming([N, M]) as found:
         n, m = size_of(N), size_of(M)
         assert n is not None and m is not None
-        assert n * m * 768 == 768 * (m * n) and n * 4 != 0 and n > 0
-        assert n != 1 and exceeds(n, 16) and exceeds(32, n)  # right for 1 and for multiples of 16, too
+        assert proved(equal(n * m * 768, 768 * (m * n))) and proved(at_least(n * 4, 1)) and not proved(equal(n, 0))
+        assert (2, n * m) == (2, m * n) and within(4, n + 3) == 4
+        assert (
+            not is_one(n) and is_one(1) and not is_one(None) and exceeds(n, 16) and exceeds(32, n)
+        )  # right for 1 and for multiples of 16, too
         assert (
             assumed(at_least(n, 1))
             and assumed(at_least(8, 4))
@@ -82,15 +91,20 @@ def test_what_holds_for_all_sizes_is_not_assumed() -> None:
         )
         assert not found.guards
         assert assumed(at_least(n, 16)) and filled(16, n) == 16 and filled(16, 5) == 4
-        assert not assumed(equal(n, m)) and n != m
+        assert not assumed(equal(n, m)) and not proved(equal(n, m))
         assert len(found.guards) == 2
 
 
-COMPARISONS: dict[str, Callable[[int, int], object]] = {
+COMPARISONS: dict[str, Callable[[Any, Any], object]] = {
     "less": lambda n, m: n < 8,
-    "more": lambda n, m: n > 8,
+    "not less than 1": lambda n, m: n >= 1,
     "equal": lambda n, m: n == m,
     "different": lambda n, m: n != 8,
+    "a truth value": lambda n, m: bool(n),
+    "a number": lambda n, m: as_number(n),
+    "a range": lambda n, m: range(n),
+    "lanes": lambda n, m: within(8, n),
+    "proved": lambda n, m: proved(at_least(n, 8)),
     "different tuples": lambda n, m: (2, n) != (2, m),
     "the smallest": lambda n, m: min(n, 8),
     "a condition": lambda n, m: bool(at_least(n, 8)),
@@ -100,7 +114,7 @@ COMPARISONS: dict[str, Callable[[int, int], object]] = {
 
 @pytest.mark.parametrize("compare", COMPARISONS.values(), ids=COMPARISONS)
 def test_a_comparison_that_depends_on_sizes_has_no_answer_and_assumes_nothing(
-    compare: Callable[[int, int], object],
+    compare: Callable[[Any, Any], object],
 ) -> None:
     with assuming([N, M]) as found:
         n, m = size_of(N), size_of(M)
@@ -113,7 +127,7 @@ def test_a_comparison_that_depends_on_sizes_has_no_answer_and_assumes_nothing(
 def test_a_comparison_has_an_answer_that_is_a_guard() -> None:
     with assuming([N]) as found:
         n = size_of(N)
-        assert n is not None and assumed(at_least(n, 8)) and n >= 8
+        assert n is not None and assumed(at_least(n, 8)) and proved(at_least(n, 8)) and within(8, n) == 8
         assert [str(guard) for guard in found.guards] == ["n - T.int64(8) >= T.int64(0)"]
 
 
@@ -124,7 +138,7 @@ def test_a_step_that_needs_a_number_is_given_up_with_its_guards() -> None:
 
         def step() -> list[int]:
             assert assumed(at_least(n, 8))
-            return list(range(n))
+            return list(range(as_number(n)))
 
         assert attempt(step) is None and not found.guards
         with pytest.raises(SizeUnknownError):
@@ -139,7 +153,7 @@ def test_guards_of_a_step_are_in_force_when_they_are_restored() -> None:
         wide, guards = with_guards(lambda: assumed(at_least(n, 8)))
         assert wide and len(guards) == 1 and not found.guards
         restore(guards)
-        assert n >= 8 and [*found.guards] == [*guards]
+        assert proved(at_least(n, 8)) and [*found.guards] == [*guards]
 
 
 @pytest.mark.parametrize("number", [1, 2, 3, 4, 5, 13, 14, 15, 28, 29, 100, 160, 177])

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from heterocc.compiler.lower.arranged import strides_of
+from heterocc.compiler.lower.cpu.sizes import Size, is_one, same
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,11 +19,11 @@ class Operand:
     `repeats`, if not empty, are the numbers of neighbouring places of each outer loop that read the same elements.
     """
 
-    shape: tuple[int, ...]
+    shape: tuple[Size, ...]
     dtype: str
-    outer: tuple[int, ...]
-    row: int
-    column: int
+    outer: tuple[Size, ...]
+    row: Size
+    column: Size
     repeats: tuple[int, ...] = ()
 
 
@@ -47,11 +48,11 @@ class Attention:
     kernel's arguments are q, k, v, the operands of `steps` in their order, `empty`, out.
     """
 
-    outer: tuple[int, ...]
-    rows: int
-    keys: int
-    terms: int
-    columns: int
+    outer: tuple[Size, ...]
+    rows: Size
+    keys: Size
+    terms: Size
+    columns: Size
     q: Operand
     k: Operand
     v: Operand
@@ -67,25 +68,25 @@ class Attention:
         return (self.q, self.k, self.v, *masks, self.out)
 
     @property
-    def work(self) -> int:
+    def work(self) -> Size:
         """The number of multiply-adds."""
         return math.prod(self.outer) * self.rows * self.keys * (self.terms + self.columns)
 
 
-def strided(shape: Sequence[int], steps: Sequence[int], outer: Sequence[int], stored: tuple[int, ...]) -> Operand:
+def strided(shape: Sequence[Size], steps: Sequence[Size], outer: Sequence[Size], stored: tuple[Size, ...]) -> Operand:
     """An operand of a shape that is broadcast along `outer`."""
-    steps = [0 if n == 1 else s for n, s in zip(shape, steps, strict=True)]
+    steps = [0 if is_one(n) else s for n, s in zip(shape, steps, strict=True)]
     padded = (*[0] * (len(outer) + 2 - len(steps)), *steps)
-    column = padded[-1] if shape[-1] > 1 else 1
+    column = 1 if is_one(shape[-1]) else padded[-1]
     return Operand(stored, "float32", padded[:-2], padded[-2], column)
 
 
-def broadcast(own: Sequence[int], dtype: str, shape: Sequence[int]) -> Operand | None:
+def broadcast(own: Sequence[Size], dtype: str, shape: Sequence[Size]) -> Operand | None:
     """A tensor of shape `own` that is broadcast to the shape of the scores; None if it cannot be."""
     if len(own) > len(shape) or dtype not in ("float32", "bool"):
         return None
     padded = (*[1] * (len(shape) - len(own)), *own)
-    if any(n not in (1, wide) for n, wide in zip(padded, shape, strict=True)):
+    if any(not is_one(n) and not same(n, wide) for n, wide in zip(padded, shape, strict=True)):
         return None
-    steps = [0 if n == 1 else s for n, s in zip(padded, strides_of(padded), strict=True)]
+    steps = [0 if is_one(n) else s for n, s in zip(padded, strides_of(padded), strict=True)]
     return Operand(tuple(own), dtype, tuple(steps[:-2]), steps[-2], steps[-1])

@@ -25,13 +25,16 @@ from heterocc.compiler.lower.cpu.generate.spans import folded
 from heterocc.compiler.lower.cpu.generate.tiles import Run, choose_tile, runs, vector_runs
 from heterocc.compiler.lower.cpu.sizes import (
     Dim,
+    Size,
     assumed,
     at_least,
     is_number,
+    is_one,
     larger,
     may_be_zero,
     smaller,
     typical,
+    within,
 )
 
 ROWS_A_TASK = 64
@@ -69,7 +72,7 @@ class AttentionWriter:
     packed_keys: tirx.Buffer | None
     packed_values: tirx.Buffer | None
     scores: tirx.Buffer
-    left_out: int = 0
+    left_out: Size = 0
 
     def __init__(self, form: Attention, isa: Isa, arguments: Sequence[tirx.Buffer]) -> None:
         self.form, self.arguments = form, arguments
@@ -97,7 +100,7 @@ class AttentionWriter:
         heads = math.prod(form.outer)
         most = larger(1, form.rows // ROWS_A_TASK)
         if is_number(form.rows) and is_number(heads) and heads < FEW_HEADS and form.rows >= ROWS_OF_FEW_HEADS:
-            most = max(2, most)
+            most = larger(2, most)
         parts = smaller(emit.shares(form.work, heads, tiles), most)
         with emit.shared_loop(heads * parts, form.work) as task:
             *self.outer, part = emit.unpacked(task, (*form.outer, parts))
@@ -117,7 +120,7 @@ class AttentionWriter:
         return total if all(map(is_number, operand.outer)) else emit.bound(total)
 
     @staticmethod
-    def start(vector: tirx.Expr, lanes: int, length: int) -> tirx.Expr:
+    def start(vector: tirx.Expr, lanes: int, length: Size) -> tirx.Expr:
         """The start of a vector; one that would exceed the end overlaps the previous one."""
         start = overlapping(vector * index(lanes), length, lanes)
         return start if is_number(length) else emit.bound(start)
@@ -138,8 +141,7 @@ class AttentionWriter:
 
     def _keys(self) -> tirx.Buffer:
         """The keys of a head as panels: for each term vectors of keys. Memory for one panel if rows are one tile."""
-        counts = [r.size if self.one_tile else r.count * r.size for r in self.key_runs]
-        vectors = max(counts) if self.one_tile else sum(counts)
+        vectors = max(r.size for r in self.key_runs) if self.one_tile else sum(r.count * r.size for r in self.key_runs)
         packed = emit.scratch(vectors * self.for_keys.lanes * self.form.terms)
         if not self.one_tile:
             for run in self.key_runs:
@@ -150,8 +152,9 @@ class AttentionWriter:
     def _pack_panel(self, vector: tirx.Expr, vectors: int, packed: tirx.Buffer) -> None:
         """Pack a panel of so many vectors of keys."""
         form, lanes, k = self.form, self.for_keys.lanes, self.form.k
-        used = lanes if lanes == 1 or assumed(at_least(form.keys, lanes)) else form.keys
-        columns = Columns.of(self.arguments[1], self.base(k), form.terms, k.row, k.column, turns=used == lanes > 1)
+        whole = lanes == 1 or assumed(at_least(form.keys, lanes))
+        used = lanes if whole else form.keys
+        columns = Columns.of(self.arguments[1], self.base(k), form.terms, k.row, k.column, turns=whole and lanes > 1)
         starts = [(self.start(vector + index(v), lanes, form.keys), used) for v in range(vectors)]
         copy_columns(columns, starts, lanes, packed, self._place_of(vector), vectors * lanes)
 
@@ -165,7 +168,7 @@ class AttentionWriter:
         These would widen values of 16 bits again and again, or compete for the same sets of the cache.
         """
         form = self.form
-        if form.v.column != 1 or not assumed(at_least(form.columns, self.for_columns.lanes)):
+        if not is_one(form.v.column) or not assumed(at_least(form.columns, self.for_columns.lanes)):
             return True
         compete = typical(form.v.row) * 4 % MOST_ROW_BYTES == 0 and typical(form.keys) > 64
         return typical(form.rows) > 16 and (compete or form.v.dtype != "float32")
@@ -173,7 +176,7 @@ class AttentionWriter:
     def _values(self) -> tirx.Buffer:
         """The values of a head, each row as vectors of columns."""
         form, lanes, v = self.form, self.for_columns.lanes, self.form.v
-        count, used = -(-form.columns // lanes), min(lanes, form.columns)
+        count, used = -(-form.columns // lanes), within(lanes, form.columns)
         packed = emit.scratch(form.keys * count * lanes)
         columns = Columns.of(self.arguments[2], self.base(v), form.keys, v.column, v.row, turns=used == lanes > 1)
         for run in runs(count, COPIED):
@@ -200,7 +203,7 @@ class AttentionWriter:
             with emit.loop(run.count) as panel:
                 self._product(first, rows, index(run.start) + panel * index(run.size), run.size, factors)
 
-    def _left_out(self, first: tirx.Expr, rows: int) -> int:
+    def _left_out(self, first: tirx.Expr, rows: int) -> Size:
         """The number of vectors of keys at the end whose scores are -inf in each row of a tile; one vector stays.
 
         A row that takes part in no key still is a sum of no exponentials: NaN.
@@ -226,7 +229,7 @@ class AttentionWriter:
             emit.put(held, count + index(1) - some.astype("int64"), index(0), 1)
         return Dim(0, emit.bound(count))
 
-    def _panels(self, run: Run) -> int:
+    def _panels(self, run: Run) -> Size:
         """The number of panels of a run that are not left out."""
         if is_number(self.left_out):
             return run.count
@@ -244,12 +247,12 @@ class AttentionWriter:
             start = self.start(vector + index(column), lanes, form.keys)
             with emit.loop(rows, "unroll") as row:
                 place = row * index(lanes)
-                with emit.loop(min(lanes, form.keys), "vectorized") as lane:
+                with emit.loop(within(lanes, form.keys), "vectorized") as lane:
                     value = self._after_steps(total[place + lane], first + row, start + lane)
                     build.buffer_store(total, value, [place + lane])
-                with emit.loop(min(lanes, form.keys), "vectorized") as lane:
+                with emit.loop(within(lanes, form.keys), "vectorized") as lane:
                     build.buffer_store(self.scores, total[place + lane], [row * index(self.pitch) + start + lane])
-                with emit.loop(min(lanes, form.keys), "vectorized") as lane:
+                with emit.loop(within(lanes, form.keys), "vectorized") as lane:
                     build.buffer_store(top, tirx.max(top[place + lane], total[place + lane]), [place + lane])
 
     def _sums(
@@ -311,7 +314,7 @@ class AttentionWriter:
         emit.put(largest, emit.vector(top, row * index(lanes), lanes), index(0), lanes)
         largest = folded(largest, lanes, tirx.max)
         sums = emit.cleared(2, lanes)
-        whole, rest = divmod(keys, lanes)
+        whole, rest = keys // lanes, keys % lanes
         whole -= self.left_out
 
         def take(vector: tirx.Expr, number: int, *, is_whole: bool = True) -> None:
@@ -367,7 +370,7 @@ class AttentionWriter:
         sums = emit.product_tile(rows, vectors, keys, self.for_columns, exponential, loaded)
         out, base_out = self.arguments[-1], self.base(form.out)
         for start, total in zip(starts, sums, strict=True):
-            with emit.loop(rows, "unroll") as row, emit.loop(min(lanes, form.columns), "vectorized") as lane:
+            with emit.loop(rows, "unroll") as row, emit.loop(within(lanes, form.columns), "vectorized") as lane:
                 at = base_out + (first + row) * index(form.out.row) + start + lane
                 value = total[row * index(lanes) + lane] * factors[row]
                 if form.empty is not None or form.empty_if_nan or may_be_zero(form.keys):

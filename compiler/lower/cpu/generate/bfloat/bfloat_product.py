@@ -23,7 +23,7 @@ from heterocc.compiler.lower.cpu.generate.products.product_form import find_prod
 from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.generate.terms import PAIRS
 from heterocc.compiler.lower.cpu.generate.tiles import Run
-from heterocc.compiler.lower.cpu.sizes import is_number
+from heterocc.compiler.lower.cpu.sizes import Size, as_number, is_number, is_one, moves
 
 FEWEST_TERMS = 8
 """The number of terms below which a product stays in float32: rounding would take longer than it saves."""
@@ -34,7 +34,7 @@ def propose_paired_product(kernel: Kernel, isa: Isa) -> Iterator[Candidate]:
     product = find_product(kernel)
     if product is None or not can_store(kernel) or not all(map(is_number, kernel.extents)):
         return
-    if product.terms.length < FEWEST_TERMS:
+    if as_number(product.terms.length) < FEWEST_TERMS:
         return
 
     def writer(isa: Isa) -> _Writer:
@@ -54,7 +54,7 @@ class _Writer(ProductWriter):
         return True
 
     @property
-    def pitch(self) -> int:
+    def pitch(self) -> Size:
         """The distance of rounded rows in pairs: of whole vectors of 16."""
         return emit.spread(self.terms)
 
@@ -67,8 +67,8 @@ class _Writer(ProductWriter):
     def _round(self, arguments: Arguments) -> None:
         """Round the numbers."""
         product, side = self.product, self.product.numbers
-        flat, beside = arguments.flat(side.load.source), product.terms.step(side.form) == 1
-        axes = (*(a for a in product.outer if side.form.steps[a.loops[0]]), product.rows)
+        flat, beside = arguments.flat(side.load.source), is_one(product.terms.step(side.form))
+        axes = (*(a for a in product.outer if moves(side.form.steps[a.loops[0]])), product.rows)
         lengths = [axis.length for axis in axes]
         self.rows = emit.scratch(math.prod(lengths) * self.pitch, "int32")
         with emit.shared_loop(math.prod(lengths), product.work) as number:
@@ -79,7 +79,7 @@ class _Writer(ProductWriter):
                 assert there is not None
                 return there
 
-            round_row(flat, where, product.terms.length, beside, (self.rows, number * index(self.pitch)))
+            round_row(flat, where, as_number(product.terms.length), beside, (self.rows, number * index(self.pitch)))
 
     def numbers(
         self, arguments: Arguments, place: Place, rows: Run, first: tirx.Expr

@@ -25,7 +25,7 @@ from heterocc.compiler.lower.cpu.generate.maps.transposes import transposed
 from heterocc.compiler.lower.cpu.generate.places import Axis, Place, index
 from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.generate.tiles import Run
-from heterocc.compiler.lower.cpu.sizes import is_number
+from heterocc.compiler.lower.cpu.sizes import Size, as_number, is_number, same
 
 FEWEST_LANES = 8
 """Vectors of fewer lanes are nearly filled by pixels."""
@@ -44,7 +44,7 @@ def propose_channels(kernel: Kernel, isa: Isa) -> Iterator[Candidate]:
     conv = find_planes(kernel)
     if conv is None or not can_store(kernel) or isa.lanes < FEWEST_LANES or conv.outputs < isa.lanes:
         return
-    if conv.rows.places * conv.columns.places >= FEWEST_PIXELS:
+    if as_number(conv.rows.places * conv.columns.places) >= FEWEST_PIXELS:
         writer = partial(ChannelTiles, kernel, in_long_rows(conv, isa))
         tiling = writer(isa)
         yield Candidate("channels", tiling.cycles, writer, "in place" if tiling.input_rows.in_place else "of copies")
@@ -99,7 +99,7 @@ class ChannelTiles(Tiling):
         tiles = sum(r.count for r in self.vector_runs)
 
         def chunk(
-            inputs: tirx.Buffer, where: tuple[tirx.Expr, tirx.Expr, tirx.Expr], part: tuple[tirx.Expr, int]
+            inputs: tirx.Buffer, where: tuple[tirx.Expr, tirx.Expr, tirx.Expr], part: tuple[tirx.Expr, Size]
         ) -> None:
             held = self.widest * self.across
             sums = emit.scratch(held * (self.rows if self.blocks > 1 else 1))
@@ -163,7 +163,11 @@ class ChannelTiles(Tiling):
                     return emit.vector(memory.sums, at(pixel, column), lanes)
 
                 def walk(
-                    _: int, step: Step, number: tirx.Expr = number, first: int = pixels.first, start: tirx.Expr = start
+                    _: Size,
+                    step: Step,
+                    number: tirx.Expr = number,
+                    first: Size = pixels.first,
+                    start: tirx.Expr = start,
                 ) -> None:
                     if self.conv.taps == 1 and 4 * self.packing.size > self.isa.core.fetched_weights:
                         size, count = width * self.packing.terms, tiles * self.blocks
@@ -207,7 +211,7 @@ class ChannelTiles(Tiling):
 
     def _store(self, arguments: Arguments, memory: _Memory, channels: tuple[Run, tirx.Expr], line: _Line) -> None:
         """Store the sums of a row, turned to rows of pixels by channels."""
-        conv, lanes, places = self.conv, self.isa.lanes, self.conv.columns.places
+        conv, lanes, places = self.conv, self.isa.lanes, self.places
         (run, first), across = channels, self.across
         wide = run.size * lanes
         with emit.loop(across // lanes) as block, emit.loop(run.size) as vector:
@@ -242,9 +246,9 @@ class ChannelTiles(Tiling):
         extents, (_, out, down, across) = self.kernel.extents, self.conv.loops
         places: list[tuple[tuple[int, ...], tirx.Expr]] = [((n,), value) for n, value in self.conv.image_loops(image)]
         places.append(((out,), channel))
-        if down is not None and self.conv.rows.places == extents[down]:
+        if down is not None and same(self.conv.rows.places, extents[down]):
             places += [((down,), row), ((across,), column)]
         else:
-            line = row * index(self.conv.columns.places) + column
+            line = row * index(self.places) + column
             places.append(((across,) if down is None else (down, across), line))
         return [(Axis(loops, tuple(extents[n] for n in loops)), value) for loops, value in places]

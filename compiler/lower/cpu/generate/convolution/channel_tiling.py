@@ -18,7 +18,7 @@ from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.generate.tiles import MOST_ROWS, registers_of, runs
-from heterocc.compiler.lower.cpu.sizes import typical
+from heterocc.compiler.lower.cpu.sizes import as_number, typical
 from heterocc.compiler.lower.kernels.expressions import divisor_up_to
 
 HELD = 2
@@ -69,10 +69,10 @@ def in_long_rows(conv: Convolution, isa: Isa) -> Convolution:
 
     Rows of a narrow map would leave few pixels to the last tile of each.
     """
-    rows, columns = conv.rows, conv.columns
-    if not (conv.taps == 1 and rows.places == rows.size and columns.places == columns.size) or conv.is_flattened:
+    lines, places = as_number(conv.rows.places), as_number(conv.columns.places)
+    if conv.taps > 1 or conv.is_flattened or (conv.rows.size, conv.columns.size) != (lines, places):
         return conv
-    pixels = rows.places * columns.places
+    pixels = lines * places
     counts = [n for n in range(-(-pixels // MOST_OF_A_ROW), pixels // FEWEST_OF_A_ROW + 1) if pixels % n == 0]
     if not counts:
         return conv
@@ -106,15 +106,16 @@ class Tiling:
 
     def __init__(self, kernel: Kernel, conv: Convolution, isa: Isa) -> None:
         self.kernel, self.conv, self.isa = kernel, conv, isa
-        few = 1 if conv.taps == 1 else -(-conv.rows.places // tasks_wanted(conv, isa))
+        lines, self.places = as_number(conv.rows.places), as_number(conv.columns.places)
+        few = 1 if conv.taps == 1 else -(-lines // tasks_wanted(conv, isa))
         inside = all(w.is_inside and w.stride == 1 for w in (conv.rows, conv.columns)) and not conv.is_flattened
         self.input_rows = InputRows(kernel, without_stride(conv), isa, conv.columns.stride, few if inside else 0)
-        self.rows, self.chunks = self.input_rows.rows, self.input_rows.chunks
+        self.rows, self.chunks = as_number(self.input_rows.rows), as_number(self.input_rows.chunks)
         self._vectors = -(-conv.outputs // isa.lanes)
         usual = USUAL_VECTORS * isa.lanes
         self._blocked = isa.core.block_bytes > 0 and conv.inputs * self._input_bytes(usual) > isa.core.block_bytes
         tall, wide = self._choose()
-        self.vector_runs, self.pixel_runs = runs(self._vectors, wide), runs(conv.columns.places, tall)
+        self.vector_runs, self.pixel_runs = runs(self._vectors, wide), runs(self.places, tall)
         self.inputs = self._inputs_of_block() if self._blocked else conv.inputs
         self.blocks = conv.inputs // self.inputs
         self.in_turn = self.inputs if self._blocked or conv.taps == 1 else inputs_together(conv.inputs)
@@ -148,12 +149,12 @@ class Tiling:
     @property
     def leaves_out(self) -> bool:
         """Whether the first tile of a row has a tap that is in the padding for all of its pixels."""
-        return self.conv.columns.before > (self.tallest - 1) * self.conv.columns.stride
+        return as_number(self.conv.columns.before) > (self.tallest - 1) * self.conv.columns.stride
 
     @property
     def across(self) -> int:
         """The length of a row of turned sums."""
-        return -(-self.conv.columns.places // self.isa.lanes) * self.isa.lanes
+        return -(-self.places // self.isa.lanes) * self.isa.lanes
 
     @property
     def cycles(self) -> float:
@@ -175,7 +176,7 @@ class Tiling:
         sizes = [
             (tall, wide)
             for wide in range(1, self._vectors + 1)
-            for tall in range(1, min(MOST_ROWS, self.conv.columns.places) + 1)
+            for tall in range(1, min(MOST_ROWS, self.places) + 1)
             if tall * wide + wide + self._held(tall) <= self.isa.registers
             and registers_of(tall, wide, self.isa) <= self.isa.registers
         ]
@@ -197,8 +198,9 @@ class Tiling:
 
     def _row_cycles(self, tall: int, wide: int) -> float:
         """Modelled time of a row for one input channel and one row of taps."""
-        tiles = [(p, v) for p in runs(self.conv.columns.places, tall) for v in runs(self._vectors, wide)]
-        return self.conv.columns.taps * sum(p.count * v.count * self._step_cycles(p.size, v.size) for p, v in tiles)
+        tiles = [(p, v) for p in runs(self.places, tall) for v in runs(self._vectors, wide)]
+        steps = (typical(p.count) * typical(v.count) * self._step_cycles(p.size, v.size) for p, v in tiles)
+        return self.conv.columns.taps * sum(steps)
 
     def _step_cycles(self, tall: int, wide: int) -> float:
         """Modelled time of one term in a tile; few pixels wait for weights that a first-level cache does not hold."""
@@ -214,7 +216,8 @@ class Tiling:
     def _sum_cycles(self) -> float:
         """Modelled time of the sums of a chunk."""
         conv = self.conv
-        tap_rows = sum(len(taps_of(conv.rows, place)) for place in range(conv.rows.places)) / conv.rows.places
+        lines = as_number(conv.rows.places)
+        tap_rows = sum(len(taps_of(conv.rows, place)) for place in range(lines)) / lines
         row = self._row_cycles(self.tallest, self.widest // self.isa.lanes)
         read = self.input_rows.row_bytes
         return self.rows * tap_rows * conv.inputs * row * far_time(read, 4 * self.widest * self.packing.terms, self.isa)
@@ -223,14 +226,14 @@ class Tiling:
         """The number of parts of the output channels, each of which copies the inputs by itself."""
         tiles = sum(r.count for r in self.vector_runs)
         most = emit.shares(self.conv.work, self.conv.usual_images * self.chunks, tiles)
-        return min(range(1, most + 1), key=self._cycles_in)
+        return min(range(1, as_number(most) + 1), key=self._cycles_in)
 
     def _cycles_in(self, parts: int) -> float:
         """Modelled time of the convolution, with so many parts of the output channels."""
         conv, chunks = self.conv, self.conv.usual_images * self.chunks
         near = 8 * self.widest * self.across <= self.isa.core.first_cache
-        kept = (self.blocks - 1) * self._vectors * KEPT_CYCLES * conv.columns.places
-        stored = TURN_CYCLES * self.across + (STORE_CYCLES if near else STORE_FAR_CYCLES) * conv.columns.places
+        kept = (self.blocks - 1) * self._vectors * KEPT_CYCLES * self.places
+        stored = TURN_CYCLES * self.across + (STORE_CYCLES if near else STORE_FAR_CYCLES) * self.places
         sums = chunks * (self._sum_cycles + self.rows * (conv.outputs * stored + kept))
         copies = conv.usual_images * parts * self.input_rows.all_copied
         again = conv.usual_images * self.input_rows.again_cycles(self.chunks)

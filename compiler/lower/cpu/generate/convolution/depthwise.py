@@ -64,7 +64,7 @@ class _Writer(PlaneWriter):
     @property
     def cycles(self) -> float:
         """Modelled time of the convolution: a load for each vector and tap, nothing copied."""
-        planes = typical(self.conv.batch) * self.conv.groups * self.conv.outputs * self.conv.depth.places
+        planes = typical(self.conv.batch) * self.conv.groups * self.conv.outputs * typical(self.conv.depth.places)
         return planes * self.conv.taps * self.vectors
 
     def each_plane(self, arguments: Arguments, number: tirx.Expr) -> Iterator[Place]:

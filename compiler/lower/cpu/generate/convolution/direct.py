@@ -39,7 +39,7 @@ from heterocc.compiler.lower.cpu.generate.tiles import (
     tile_cycles,
     vector_runs,
 )
-from heterocc.compiler.lower.cpu.sizes import is_number, typical
+from heterocc.compiler.lower.cpu.sizes import Size, as_number, at_least, is_number, is_one, proved, typical
 
 FEW_PLACES = 2, 4, 8
 """The places of a line, whose number is known only at run time, up to which vectors lie along channels: each of these
@@ -117,7 +117,7 @@ class DirectWriter(InputRows):
         most = max(r.size for r in self.channel_runs) * self.vectors  # of any chunk
 
         def chunk(
-            copied: tirx.Buffer, where: tuple[tirx.Expr, tirx.Expr, tirx.Expr], part: tuple[tirx.Expr, int]
+            copied: tirx.Buffer, where: tuple[tirx.Expr, tirx.Expr, tirx.Expr], part: tuple[tirx.Expr, Size]
         ) -> None:
             size = most * self.isa.lanes + self.isa.lanes
             sums = None if self._is_whole else emit.scratch(size, self.kind.sums)
@@ -181,7 +181,7 @@ class DirectWriter(InputRows):
         The first of several tiles, or of a thread's, computes the sums of all. `where` are the group and the top row.
         """
         (copied, line, held), (run, number, start), (group, top) = buffers, tile, where
-        several, shape, isa = min(run.count, SUMS // count), (run.size, count), self.isa
+        several, shape, isa = min(as_number(run.count), SUMS // count), (run.size, count), self.isa
         place = tirx.floormod(number - index(run.first), index(several))
         with build.If(tirx.any(place == index(0), number == start)), build.Then():
             last = index(run.first + run.count - 1)
@@ -212,7 +212,7 @@ class DirectWriter(InputRows):
             return
         columns = Axis((conv.loops[-1],), (conv.columns.places,))
         for buffer, form in written_forms(self.kernel):
-            if columns.step(form) != 1:
+            if not is_one(columns.step(form)):
                 continue
             with emit.loop(rows, "unroll") as row:
                 first = at(form, place(row, line, index(0)))
@@ -225,7 +225,7 @@ class DirectWriter(InputRows):
     def _is_whole(self) -> bool:
         """Whether rows are whole vectors, several of them or with gaps between: they are stored from registers."""
         places, lanes = self.conv.columns.places, self.isa.lanes
-        return is_number(places) and places % lanes == 0 and self.pitch > lanes
+        return is_number(places) and places % lanes == 0 and as_number(self.pitch) > lanes
 
     def _compute(
         self,
@@ -242,9 +242,8 @@ class DirectWriter(InputRows):
         lanes, (copied, line), (run, number, first) = self.isa.lanes, buffers, tile
         weight = self._weights(arguments, run, (where[1], first))
         terms, tiles = self.conv.inputs * self.conv.taps, sum(r.count for r in self.channel_runs)
-        rows, columns = 1, self.vector_runs
-        if line is None:
-            rows, columns = self.rows, vector_runs(self.conv.columns.places // lanes, self._wide)
+        rows: Size = self.rows if line is None else 1
+        columns = vector_runs(self.conv.columns.places // lanes, self._wide) if line is None else self.vector_runs
 
         def broadcast(row: tirx.Expr, term: _Term) -> tirx.Expr:
             weights, begin = weight(term)
@@ -297,12 +296,12 @@ class DirectWriter(InputRows):
 
         return of_term
 
-    def _walk_inside(self, top: tirx.Expr, _terms: int, step: Step) -> None:
+    def _walk_inside(self, top: tirx.Expr, _terms: Size, step: Step) -> None:
         """Call a step for the terms of few places in loops, but for taps that are in the padding for all of them."""
         rows, columns = self.conv.rows, self.conv.columns
-        places = index(0), self.conv.columns.places
-        across = taps_inside(columns, *places) if self.given.columns.before > 0 else (index(0), index(columns.taps))
-        down = taps_inside(rows, top, self.rows) if rows.before > 0 else (index(0), index(rows.taps))
+        places, padded = (index(0), columns.places), proved(at_least(self.given.columns.before, 1))
+        across = taps_inside(columns, *places) if padded else (index(0), index(columns.taps))
+        down = taps_inside(rows, top, self.rows) if proved(at_least(rows.before, 1)) else (index(0), index(rows.taps))
         with emit.loop(self.conv.inputs) as input_, emit.serial(*down) as row, emit.serial(*across) as tap:
             step((input_, row, tap), 0)
 
@@ -315,7 +314,7 @@ class DirectWriter(InputRows):
         """Calls a step for all terms, and `fetch` for each input channel of several taps."""
         conv = self.conv
 
-        def walk(_terms: int, step: Step) -> None:
+        def walk(_terms: Size, step: Step) -> None:
             if 4 * self.packing.size > self.isa.core.far_bytes and not is_number(self.vectors):
                 step = fetching(step, run.size, weight)
             if conv.taps == 1:

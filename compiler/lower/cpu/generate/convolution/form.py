@@ -13,7 +13,19 @@ from tvm.ir import TensorLoad
 from heterocc.compiler.lower.cpu.generate.epilogue import reads_in_epilogue
 from heterocc.compiler.lower.cpu.generate.places import index, linear, shape_of
 from heterocc.compiler.lower.cpu.generate.read import Kernel, Nest, Stage
-from heterocc.compiler.lower.cpu.sizes import is_number, moves, size_of, smaller, typical
+from heterocc.compiler.lower.cpu.sizes import (
+    Size,
+    at_least,
+    is_number,
+    is_one,
+    larger,
+    moves,
+    proved,
+    same,
+    size_of,
+    smaller,
+    typical,
+)
 from heterocc.compiler.lower.kernels.expressions import is_conditional
 
 
@@ -21,12 +33,12 @@ from heterocc.compiler.lower.kernels.expressions import is_conditional
 class Window:
     """One dimension: `size` inputs after `before` zeros, `taps` of the kernel, `places` of the output."""
 
-    size: int
-    before: int
+    size: Size
+    before: Size
     taps: int
     stride: int
     dilation: int
-    places: int
+    places: Size
 
     @property
     def reach(self) -> int:
@@ -45,14 +57,15 @@ class Window:
         return [(n, d // self.dilation) for n, d in ahead if 0 <= d <= self.reach and d % self.dilation == 0]
 
     @property
-    def extent(self) -> int:
+    def extent(self) -> Size:
         """Places of one phase that the outputs read."""
         return self.places + self.reach // self.stride
 
     @property
     def is_inside(self) -> bool:
         """Whether outputs of a known number read inputs only, and no zeros around them."""
-        return self.before == 0 and (self.places - 1) * self.stride + self.reach < self.size
+        last = (self.places - 1) * self.stride + self.reach
+        return same(self.before, 0) and not proved(at_least(last, self.size))
 
 
 ONE = Window(1, 0, 1, 1, 1, 1)
@@ -71,7 +84,7 @@ class Convolution:
 
     data: tirx.Buffer
     weight: int
-    batch: int
+    batch: Size
     groups: int
     inputs: int
     outputs: int
@@ -134,7 +147,7 @@ class Convolution:
         return self.depth.taps * self.rows.taps * self.columns.taps
 
     @property
-    def work(self) -> int:
+    def work(self) -> Size:
         """The number of multiply-adds."""
         places = self.depth.places * self.rows.places * self.columns.places
         return self.batch * self.groups * self.outputs * self.inputs * self.taps * places
@@ -170,7 +183,9 @@ def _convolution(kernel: Kernel, data: TensorLoad, weight: TensorLoad) -> Convol
     source, before = padded
     shape = shape_of(source)
     inputs, outputs = kernel.extents[terms[0]], kernel.extents[places[1]]
-    if shape is None or before[:2] != (0, 0) or not is_number(shape[1]) or shape[1] % inputs:
+    if shape is None or before[:2] != (0, 0) or not (is_number(shape[1]) and is_number(inputs) and is_number(outputs)):
+        return None
+    if shape[1] % inputs:
         return None
     groups = shape[1] // inputs
     if outputs % groups:
@@ -201,20 +216,23 @@ def _convolution(kernel: Kernel, data: TensorLoad, weight: TensorLoad) -> Convol
     )
 
 
-def read_window(kernel: Nest, expr: tirx.Expr, loops: tuple[int, int], sizes: tuple[int, int]) -> Window | None:
+def read_window(kernel: Nest, expr: tirx.Expr, loops: tuple[int, int], sizes: tuple[Size, Size]) -> Window | None:
     """An index as stride · place + dilation · tap of a row of `sizes[0]` inputs after `sizes[1]` others."""
     place, tap = loops
     form = linear(expr, kernel.loops)
-    if form is None or form.constant or any(moves(s) for n, s in enumerate(form.steps) if n not in loops):
+    if form is None or moves(form.constant) or any(moves(s) for n, s in enumerate(form.steps) if n not in loops):
         return None
-    stride = form.steps[place] if kernel.extents[place] > 1 else max(1, form.steps[place])
-    dilation = form.steps[tap] if kernel.extents[tap] > 1 else max(1, form.steps[tap])
+    stride, dilation, taps = form.steps[place], form.steps[tap], kernel.extents[tap]
+    if not (is_number(stride) and is_number(dilation) and is_number(taps)):
+        return None
+    stride = max(1, stride) if is_one(kernel.extents[place]) else stride
+    dilation = max(1, dilation) if taps == 1 else dilation
     if stride < 1 or dilation < 1:
         return None
-    return Window(sizes[0], sizes[1], kernel.extents[tap], stride, dilation, kernel.extents[place])
+    return Window(sizes[0], sizes[1], taps, stride, dilation, kernel.extents[place])
 
 
-def padding(kernel: Nest, data: TensorLoad, fill: float = 0.0) -> tuple[tirx.Buffer, tuple[int, ...]] | None:
+def padding(kernel: Nest, data: TensorLoad, fill: float = 0.0) -> tuple[tirx.Buffer, tuple[Size, ...]] | None:
     """The argument that a load reads with `fill` around it, and how many of these come first in each dimension."""
     if kernel.argument(data.source) is not None:
         return data.source, (0,) * len(data.indices)
@@ -234,7 +252,7 @@ def padding(kernel: Nest, data: TensorLoad, fill: float = 0.0) -> tuple[tirx.Buf
         return None
     before = []
     for dim, form in enumerate(forms):
-        if form is None or form.constant > 0 or form.steps != tuple(int(n == dim) for n in range(len(forms))):
+        if form is None or form.steps != tuple(int(n == dim) for n in range(len(forms))):
             return None
         before.append(-form.constant)
     inside = _bounds(stage, condition)
@@ -242,15 +260,16 @@ def padding(kernel: Nest, data: TensorLoad, fill: float = 0.0) -> tuple[tirx.Buf
     if inside is None or padded is None:
         return None
     for zeros, size, total, (first, end) in zip(before, shape, padded, inside, strict=True):
-        if max(first, 0) != zeros or (total if end is None else smaller(end, total)) != smaller(zeros + size, total):
+        last = total if end is None else smaller(end, total)
+        if not (same(larger(first, 0), zeros) and same(last, smaller(zeros + size, total))):
             return None
     return value.source, tuple(before)
 
 
-def _bounds(stage: Stage, condition: tirx.Expr | None) -> list[tuple[int, int | None]] | None:
+def _bounds(stage: Stage, condition: tirx.Expr | None) -> list[tuple[Size, Size | None]] | None:
     """The range of each dimension in which a condition on a stage's iteration variables holds; None for no end."""
-    bounds: list[tuple[int, int | None]] = [(0, None) for _ in stage.iters]
-    single = [tuple(int(n == dim) for n in range(len(bounds))) for dim in range(len(bounds))]
+    bounds: list[tuple[Size, Size | None]] = [(0, None) for _ in stage.iters]
+    single: list[tuple[Size, ...]] = [tuple(int(n == dim) for n in range(len(bounds))) for dim in range(len(bounds))]
     for part in _conjuncts(condition):
         from_below = isinstance(part, tirx.LE) and isinstance(part.a, tirx.IntImm)
         limit = size_of(part.a if from_below else part.b) if isinstance(part, tirx.LT | tirx.LE) else None
@@ -260,7 +279,7 @@ def _bounds(stage: Stage, condition: tirx.Expr | None) -> list[tuple[int, int | 
         dim, limit = single.index(form.steps), limit - form.constant
         first, known = bounds[dim]
         if from_below:
-            bounds[dim] = (max(first, limit), known)
+            bounds[dim] = (larger(first, limit), known)
         else:
             end = limit + isinstance(part, tirx.LE)
             bounds[dim] = (first, end if known is None else smaller(known, end))

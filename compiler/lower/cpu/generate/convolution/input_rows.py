@@ -25,7 +25,7 @@ from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.places import index
 from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.generate.terms import NUMBERS
-from heterocc.compiler.lower.cpu.sizes import Dim, exceeds, is_number, larger, smaller, typical
+from heterocc.compiler.lower.cpu.sizes import Dim, Size, as_number, exceeds, is_number, is_one, larger, smaller, typical
 from heterocc.compiler.lower.kernels.expressions import dtype_of
 
 CHANNELS_A_PART = 32
@@ -62,7 +62,7 @@ MOST_IN_ROW = 16
 MOST_IN_STRIDES = 64
 """The limit on unrolled taps of a row by a stride: LLVM takes minutes for hundreds."""
 
-Chunk = Callable[[tirx.Buffer, tuple[tirx.Expr, tirx.Expr, tirx.Expr], tuple[tirx.Expr, int]], None]
+Chunk = Callable[[tirx.Buffer, tuple[tirx.Expr, tirx.Expr, tirx.Expr], tuple[tirx.Expr, Size]], None]
 
 
 def far_time(row_bytes: int, weight_bytes: int, isa: Isa) -> float:
@@ -98,15 +98,14 @@ class InputRows:
         conv = self.conv
         self.kind = NUMBERS[kernel.dtype]
         self.pitch = conv.columns.size if in_place else conv.columns.extent
-        most = conv.rows.places * self.pitch
-        self.isa = isa.narrowed(most)
+        self.isa = isa.narrowed(conv.rows.places * self.pitch)
         # Chunks of few rows suit images of all sizes; of one row, all.
         sized = SIZED_ROWS if isa.lanes > 1 else 1
         most = conv.rows.places if is_number(conv.rows.places) else sized
         self.usual_rows = in_place or self._best_rows(most)
         self.chunks = self._chunks()
         places = conv.rows.places
-        self._take_rows(min(self.usual_rows, places) if self.fixed else -(-places // self.chunks))
+        self._take_rows(min(self.usual_rows, places) if is_number(places) else -(-places // self.chunks))
         self.plane = conv.rows.size * self.pitch if in_place else emit.spread(self.lines * self.pitch + self._beyond)
 
     @property
@@ -114,7 +113,7 @@ class InputRows:
         """Whether the number of rows of outputs is known when code is generated."""
         return is_number(self.conv.rows.places)
 
-    def _in_pieces(self, isa: Isa) -> tuple[Convolution, int]:
+    def _in_pieces(self, isa: Isa) -> tuple[Convolution, Size]:
         """The convolution, with the only row of a map in pieces of whole vectors as images, and the pieces of a row.
 
         All tiles of channels read the copy of one, from a near cache. Of 5,000 places of 128 channels by a stride, each
@@ -139,25 +138,25 @@ class InputRows:
         self.piece_start = emit.bound(number * index(piece.places))
         before = index(row.before) - self.piece_start * index(row.stride)
         left = emit.bound(tirx.min(index(piece.places), index(row.places) - self.piece_start))
-        piece = replace(piece, before=Dim(row.before, before), places=Dim(typical(piece.places), left))
+        piece = replace(piece, before=Dim(typical(row.before), before), places=Dim(typical(piece.places), left))
         self.conv = replace(self.conv, columns=piece)
         self._take_rows(self.rows)
         return image
 
-    def _take_rows(self, rows: int) -> None:
+    def _take_rows(self, rows: Size) -> None:
         """Take so many rows of outputs for a chunk."""
         self.rows = rows
         self.vectors = self._vectors(rows)
         self.lines = rows + self.conv.rows.reach // self.conv.rows.stride
 
-    def _chunks(self) -> int:
+    def _chunks(self) -> Size:
         """The number of chunks.
 
         Of a map of any height, chunks have more rows if it is narrow, to fill tiles, but their copies stay in a
         second-level cache.
         """
         rows = self.conv.rows
-        if self.fixed:
+        if is_number(rows.places):
             return -(-rows.places // min(self.usual_rows, rows.places))
         again = rows.reach // rows.stride
         many = larger(self.usual_rows * typical(self.pitch) // self.pitch, max(self.usual_rows, LINES_A_COPY * again))
@@ -182,7 +181,7 @@ class InputRows:
         costs = [(self._cycles(rows), rows) for rows in range(1, most + 1)]
         return min(costs)[1]
 
-    def _vectors(self, rows: int) -> int:
+    def _vectors(self, rows: Size) -> Size:
         """The number of vectors of a line of `rows` rows of outputs, with the gaps between them."""
         return -(-((rows - 1) * self.pitch + self.conv.columns.places) // self.isa.lanes)
 
@@ -256,16 +255,16 @@ class InputRows:
         alone = is_one_chunk(self.given, rows)
         return max(1, min(self.conv.outputs // (CHANNELS_OF_FEW if alone else CHANNELS_A_PART), pays))
 
-    def parts_of(self, tiles: int) -> int:
+    def parts_of(self, tiles: Size) -> Size:
         """The parts of the `tiles` of channels of a chunk."""
         return smaller(emit.shares(self.conv.work, self._tasks, tiles), self._most_parts(self.usual_rows))
 
     @property
-    def _tasks(self) -> int:
+    def _tasks(self) -> Size:
         """The chunks of all images."""
         return self.conv.batch * self.conv.groups * self.chunks
 
-    def write_chunks(self, arguments: Arguments, parts: int, body: Chunk) -> None:
+    def write_chunks(self, arguments: Arguments, parts: Size, body: Chunk) -> None:
         """Write the loop over chunks of rows and parts of the channels, and the copy of each one's inputs.
 
         `body` gets the copy; image, group and first row; and the part with the number of parts.
@@ -291,7 +290,7 @@ class InputRows:
             body(rows, (image, group, top), (part, parts))
 
     @property
-    def length(self) -> int:
+    def length(self) -> Size:
         """The numbers of a copy, with those after it that vectors may read."""
         beyond = self._vectors(self.rows) * self.isa.lanes + (self.lines - self.rows) * self.pitch + self.pitch
         return self.conv.inputs * self._phases * self.plane + beyond
@@ -332,7 +331,7 @@ class InputRows:
         self,
         arguments: Arguments,
         where: tuple[tirx.Expr, tirx.Expr, tirx.Expr],
-        tile: tuple[tirx.Expr, int],
+        tile: tuple[tirx.Expr, Size],
         columns: tuple[tirx.Expr, int],
     ) -> Callable[[tirx.Expr], None]:
         """A function that prefetches a share of what the next chunk, or piece, copies of an input channel.
@@ -347,12 +346,12 @@ class InputRows:
             return lambda _: None
         if not is_number(self.pieces):
             ahead = (self.piece_start + index(across.places)) * index(across.stride)
-        elif rows.places > 1 and size >= self.isa.core.fetched_bytes:
+        elif not is_one(rows.places) and size >= self.isa.core.fetched_bytes:
             ahead = ((top + index(self.rows)) * index(rows.stride) - index(rows.before)) * index(across.size)
         else:
             return lambda _: None
         flat, each = arguments.flat(conv.data), rows.stride * across.stride
-        lines = -(-vectors * self.isa.lanes * each // (LINE * tiles))
+        lines = as_number(-(-vectors * self.isa.lanes * each // (LINE * tiles)))
         map_ = (image * index(conv.groups) + group) * index(conv.inputs * rows.size * across.size)
         begin = emit.bound(map_ + ahead + start * index(each) + number * index(lines * LINE))
 

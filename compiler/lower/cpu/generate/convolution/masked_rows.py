@@ -14,7 +14,7 @@ from heterocc.compiler.lower.cpu.generate.convolution.padded import CopiedRow, c
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.masked import held_mask, kept_by, masked_vector
 from heterocc.compiler.lower.cpu.generate.places import index
-from heterocc.compiler.lower.cpu.sizes import is_number
+from heterocc.compiler.lower.cpu.sizes import Size, as_number, is_number
 
 Masks = dict[int, tirx.Buffer]
 """The lanes inside the map, by the distance of a vector's inputs from its first output."""
@@ -36,19 +36,19 @@ class MaskedRows:
     copied: tirx.Buffer | None = None
 
     @property
-    def _pitch(self) -> int:
+    def _pitch(self) -> Size:
         """The length of a copied row, as far as vectors read it."""
         whole = -(-self.columns.places // self.lanes) * self.lanes * self.columns.stride + self.columns.reach
         whole += self._before - self.columns.before
         return (whole // self.isa.lanes + 1) * self.isa.lanes
 
     @property
-    def _before(self) -> int:
+    def _before(self) -> Size:
         """The padding before a copied row: vectors begin at a multiple of the stride before it."""
         return -(-self.columns.before // self.columns.stride) * self.columns.stride
 
     @property
-    def _lines(self) -> int:
+    def _lines(self) -> Size:
         return (self.rows.places - 1) * self.rows.stride + self.rows.reach + 1
 
     def allocate(self) -> None:
@@ -70,7 +70,7 @@ class MaskedRows:
     def _parts(self, tap: int) -> list[int]:
         """The columns, from a vector's first output on, of the vectors that are read for a tap."""
         columns = self.columns
-        shift = tap * columns.dilation - columns.before
+        shift = tap * columns.dilation - as_number(columns.before)
         if self.lanes == 1:
             return [shift]
         return [shift - shift % columns.stride + number * self.lanes for number in range(columns.stride)]
@@ -135,7 +135,7 @@ class MaskedRows:
             parts = [loaded(shift) for shift in self._parts(tap)]
             if len(parts) == 1:
                 return parts[0]
-            phase = (tap * columns.dilation - columns.before) % columns.stride
+            phase = (tap * columns.dilation - as_number(columns.before)) % columns.stride
             return build.bind(every(parts, columns.stride, phase, lanes))
 
         return at

@@ -18,7 +18,7 @@ from heterocc.compiler.lower.cpu.generate.convolution.form import Window
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.masked import mask, masked_vector
 from heterocc.compiler.lower.cpu.generate.places import index
-from heterocc.compiler.lower.cpu.sizes import is_number
+from heterocc.compiler.lower.cpu.sizes import Size, as_number, is_number
 from heterocc.compiler.lower.kernels.expressions import dtype_of
 
 MOST_WRITTEN = 16
@@ -33,8 +33,8 @@ class CopiedRow:
     """
 
     window: Window
-    pitch: int
-    plane: int
+    pitch: Size
+    plane: Size
     padding: float = 0.0
 
 
@@ -49,7 +49,7 @@ def copy_row(
     copied: tirx.Buffer,
     to: tirx.Expr,
     columns: CopiedRow,
-    row: tuple[tirx.Expr, int],
+    row: tuple[tirx.Expr, Size],
     isa: Isa,
 ) -> None:
     """Copy the row that begins at `source` to `to`. A `row` that is not one of so many is padding.
@@ -78,13 +78,14 @@ def _vectors(
     """Copy all phases of a row, or the padding if there is no `flat`."""
     window, pitch, plane = columns.window, columns.pitch, columns.plane
     vectors = -(-pitch // lanes)
+    known = all(map(is_number, (window.size, window.before, pitch)))
 
     def loaded(first: tirx.Expr | int) -> tirx.Expr:
-        outside = isinstance(first, int) and not -lanes < first < window.size
+        outside = isinstance(first, int) and not -lanes < first < as_number(window.size)
         if flat is None or outside:
             return emit.broadcast(tirx.const(columns.padding, "float32"), lanes)
         place = index(first) if isinstance(first, int) else first
-        if isinstance(first, int) and 0 <= first <= window.size - lanes:
+        if isinstance(first, int) and 0 <= first <= as_number(window.size) - lanes:
             return emit.vector(flat, source + place, lanes)
         kept = mask(place, lanes, window.size)
         return build.bind(masked_vector(flat, source + place, lanes, kept, columns.padding))
@@ -95,9 +96,9 @@ def _vectors(
         for number, phase in enumerate(window.phases):
             emit.put(copied, every(parts, window.stride, phase, lanes), to + index(number * plane) + place, lanes)
 
-    if flat is not None and all(map(is_number, (window.size, window.before, pitch))) and vectors <= MOST_WRITTEN:
-        for start in reversed(range(0, pitch, lanes)):
-            put(index(start), start * window.stride - window.before)
+    if flat is not None and known and as_number(vectors) <= MOST_WRITTEN:
+        for start in reversed(range(0, as_number(pitch), lanes)):
+            put(index(start), start * window.stride - as_number(window.before))
         return
     with emit.loop(vectors) as number:
         place = (index(vectors - 1) - number) * index(lanes)

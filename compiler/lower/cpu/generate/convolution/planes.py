@@ -31,7 +31,7 @@ from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.places import Place, index
 from heterocc.compiler.lower.cpu.generate.read import Fold, Kernel
 from heterocc.compiler.lower.cpu.generate.tiles import Run, runs, vector_runs
-from heterocc.compiler.lower.cpu.sizes import is_number, typical
+from heterocc.compiler.lower.cpu.sizes import Size, is_number, is_one, typical
 
 ROWS = 6
 """Rows of outputs of a tile: sums that do not wait for each other, and few for maps of few rows."""
@@ -54,8 +54,8 @@ MOST_STRIDE = 8
 class Tasks(NamedTuple):
     """The maps of inputs, and the multiply-adds of all of them."""
 
-    maps: int
-    work: int
+    maps: Size
+    work: Size
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class Windows:
         return self.depth, self.down, self.across
 
     @property
-    def size(self) -> int:
+    def size(self) -> Size:
         """The numbers of a map."""
         return prod(window.size for window in self.sides)
 
@@ -205,7 +205,7 @@ class PlaneWriter(ABC):
         rows, columns = self.down, self.across
         row = (top + index(tall - 1)) * index(rows.stride) + index(rows.reach + 1 - rows.before)
         first, size = plane.begin + row * index(columns.size), 4 * self.tasks.maps * rows.size * columns.size
-        if not (self.copies or plane.inside is not None or rows.places == 1):
+        if not (self.copies or plane.inside is not None or is_one(rows.places)):
             numbers = tall * rows.stride * columns.size
             fetch_far(arguments.flat(self.data), first, numbers, size, self.isa.core.fetched_planes)
 
@@ -287,7 +287,7 @@ class PlaneWriter(ABC):
             )
             return
 
-        def store(first: int, count: int, width: int) -> None:
+        def store(first: int, count: int, width: Size) -> None:
             held = [emit.registers(count, lanes) for _ in sums] if first else sums
             for part, total in zip(held, sums, strict=True) if first else ():
                 emit.put(part, emit.vector(total, index(first * lanes), lanes), index(0), lanes)

@@ -21,7 +21,7 @@ from heterocc.compiler.lower.cpu.generate.epilogue import can_store
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.places import Axis, Place, index, shape_of
 from heterocc.compiler.lower.cpu.generate.read import Fold
-from heterocc.compiler.lower.cpu.sizes import is_number
+from heterocc.compiler.lower.cpu.sizes import at_least, is_number, is_one, proved
 
 MOST_TAPS = 16
 """The limit on unrolled taps of a row or column; longer windows are scheduled."""
@@ -51,7 +51,10 @@ class Pooling:
         of all of a plane or row, of more than MANY_TERMS.
         """
         several = [w for w in self.windows.sides if w.taps > 1]
-        return all(w.places == 1 and w.taps == w.size for w in several) and self.windows.taps > MANY_TERMS
+        return (
+            all(is_one(w.places) and is_number(w.size) and w.taps == w.size for w in several)
+            and self.windows.taps > MANY_TERMS
+        )
 
 
 def generate_pooling(kernel: Fold, isa: Isa) -> Done | None:
@@ -88,7 +91,7 @@ def _pooling(kernel: Fold, after: int) -> Pooling | None:
     windows = [ONE] * missing
     for d, term in enumerate(terms, outer):
         window = read_window(kernel, data.indices[d], (places[d], term), (shape[d], before[d]))
-        if window is None or not is_number(window.taps) or window.before > window.reach:
+        if window is None or not is_number(window.taps) or not proved(at_least(window.reach, window.before)):
             return None
         windows.append(window)
     depth, down, across = windows + [Window(size, 0, 1, 1, 1, size) for size in shape[last:]]

@@ -9,16 +9,17 @@ from tvm import tirx
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.convolution.form import Window
 from heterocc.compiler.lower.cpu.generate.places import index
+from heterocc.compiler.lower.cpu.sizes import Size, as_number
 
 
 def taps_of(window: Window, place: int) -> range:
     """The taps of an output that are inside the input."""
-    begin = place * window.stride - window.before
+    begin = place * window.stride - as_number(window.before)
     first = min(window.taps, max(0, -(begin // window.dilation)))
-    return range(first, max(first, min(window.taps, (window.size - 1 - begin) // window.dilation + 1)))
+    return range(first, max(first, min(window.taps, (as_number(window.size) - 1 - begin) // window.dilation + 1)))
 
 
-def taps_inside(window: Window, place: tirx.Expr, places: int = 1) -> tuple[tirx.Expr, tirx.Expr]:
+def taps_inside(window: Window, place: tirx.Expr, places: Size = 1) -> tuple[tirx.Expr, tirx.Expr]:
     """The first tap that is inside the input for one of several outputs from a place on, and the one after the last."""
     begin, apart = place * index(window.stride) - index(window.before), index(window.dilation)
     end = begin + index((places - 1) * window.stride)

@@ -25,7 +25,7 @@ from heterocc.compiler.lower.cpu.generate.products.product_reads import Panel
 from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.generate.terms import BYTES
 from heterocc.compiler.lower.cpu.generate.tiles import Run
-from heterocc.compiler.lower.cpu.sizes import is_number, typical
+from heterocc.compiler.lower.cpu.sizes import Size, is_number, typical
 from heterocc.compiler.lower.kernels.expressions import dtype_of
 
 
@@ -72,7 +72,7 @@ class ByteWriter(ProductWriter):
     @property
     def cycles(self) -> float:
         """Modelled time of the multiplications and additions."""
-        tiles = [(typical(r.count), r.size, v.count * v.size) for r in self.row_runs for v in self.column_runs]
+        tiles = [(typical(r.count), r.size, typical(v.count) * v.size) for r in self.row_runs for v in self.column_runs]
         outer = math.prod(typical(a.length) for a in self.product.outer)
         return outer * self.cost / 2 * sum(count * rows * vectors for count, rows, vectors in tiles)
 
@@ -84,7 +84,7 @@ class ByteWriter(ProductWriter):
         flat = arguments.flat(product.numbers.load.source)
         weights = arguments.flat(self.kernel.function.params[panels.argument])
         form, size = product.numbers.form, panels.lanes * panels.group
-        pitch = product.rows.step(form) or 0
+        pitch = product.rows.stride(form)
 
         def numbers(row: tirx.Expr, step: Groups) -> Sequence[tirx.Expr]:
             places = (step.data + row * index(pitch) + group * index(panels.group) for group in step.groups)
@@ -94,7 +94,7 @@ class ByteWriter(ProductWriter):
             places = (step.weight + (group * index(run.size) + index(column)) * index(size) for group in step.groups)
             return [emit.vector(weights, where, size) for where in places]
 
-        def walk(_: int, step: Step) -> None:
+        def walk(_: Size, step: Step) -> None:
             with emit.loop(panels.segments) as segment:
                 values = emit.unpacked(segment, [a.length for a in product.segments])
                 inside = zip(product.segments, values, strict=True)

@@ -22,7 +22,7 @@ from heterocc.compiler.lower.cpu.generate.places import Linear, Place, at, index
 from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.generate.terms import BYTES, in_vectors_of
 from heterocc.compiler.lower.cpu.generate.tiles import Run, runs
-from heterocc.compiler.lower.cpu.sizes import moves, typical
+from heterocc.compiler.lower.cpu.sizes import as_number, is_one, moves, typical
 from heterocc.compiler.lower.kernels.expressions import dtype_of
 
 _MOST_ROWS = 8
@@ -41,12 +41,12 @@ def propose_integer_depthwise(kernel: Kernel, isa: Isa) -> Iterator[Candidate]:
     if any(kernel.argument(side.source) is None for side in (data, weight)):
         return
     *outer, along, channel = kernel.places
-    if any(form.steps[channel] != 1 for form in (forms[0], forms[1], written)):
+    if any(not is_one(form.steps[channel]) for form in (forms[0], forms[1], written)):
         return
     if any(moves(forms[1].steps[i]) for i in (*outer, along)):
         return
     sides = ((data.source, forms[0]), (weight.source, forms[1]))
-    writer = _Writer(kernel, in_vectors_of(kernel.extents[channel], isa), sides)
+    writer = _Writer(kernel, in_vectors_of(as_number(kernel.extents[channel]), isa), sides)
     yield Candidate("depthwise of bytes", typical(math.prod(kernel.extents)) / writer.isa.lanes, lambda _: writer)
 
 
@@ -55,14 +55,14 @@ class _Writer:
 
     def __init__(self, kernel: Kernel, isa: Isa, sides: Sequence[tuple[tirx.Buffer, Linear]]) -> None:
         self.kernel, self.sides, self.kind, self.packings = kernel, sides, BYTES[isa.dot], ()
-        self.isa = replace(isa, lanes=min(isa.lanes, kernel.extents[kernel.places[-1]]))
+        self.isa = replace(isa, lanes=min(isa.lanes, as_number(kernel.extents[kernel.places[-1]])))
         *outer, along, channel = kernel.places
         self.outer = [kernel.axis([i]) for i in outer]
         self.row, self.channels = kernel.axis([along]), kernel.axis([channel])
         self.tiles = runs(self.row.length, _MOST_ROWS)
         *down, across = kernel.terms
         self.down, self.across = [kernel.axis([i]) for i in down], kernel.axis([across])
-        rows, size = list(product(*(range(a.length) for a in self.down))), self.kind.together
+        rows, size = list(product(*(range(as_number(a.length)) for a in self.down))), self.kind.together
         self.groups = [rows[first : first + size] for first in range(0, len(rows), size)]
 
     def write(self, arguments: Arguments) -> None:
@@ -74,7 +74,7 @@ class _Writer:
                 start = overlapping(vector * index(self.isa.lanes), self.channels.length, self.isa.lanes)
                 here = [*place, (self.channels, start)]
                 weights = {}
-                for number, tap in product(range(len(self.groups)), range(self.across.length)):
+                for number, tap in product(range(len(self.groups)), range(as_number(self.across.length))):
                     weights[number, tap] = emit.registers(1, self.isa.lanes, "int32")
                     value = self._group(arguments, 1, number, [*here, (self.across, index(tap))])
                     emit.put(weights[number, tap], value, index(0), self.isa.lanes)
@@ -102,9 +102,9 @@ class _Writer:
         width, first = self.isa.lanes, emit.start_of(run, tile)
         *outer, (_, start) = place
         sums = emit.cleared(run.size, width, "int32")
-        steps = [axis.step(self.sides[0][1]) or 0 for axis in (self.row, self.across)]
-        reads = list(product(range(run.size), range(self.across.length)))
-        for output, tap in sorted(reads, key=lambda read: read[0] * steps[0] + read[1] * steps[1]):
+        steps = [axis.stride(self.sides[0][1]) for axis in (self.row, self.across)]
+        reads = list(product(range(run.size), range(as_number(self.across.length))))
+        for output, tap in sorted(reads, key=lambda read: typical(read[0] * steps[0] + read[1] * steps[1])):
             there = [*place, (self.row, first + index(output)), (self.across, index(tap))]
             for number in range(len(self.groups)):
                 group = self._group(arguments, 0, number, there)

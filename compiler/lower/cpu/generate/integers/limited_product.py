@@ -29,7 +29,7 @@ from heterocc.compiler.lower.cpu.generate.products.product_reads import Panel
 from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.generate.terms import has_limited
 from heterocc.compiler.lower.cpu.generate.tiles import Run
-from heterocc.compiler.lower.cpu.sizes import is_number
+from heterocc.compiler.lower.cpu.sizes import as_number
 
 _SPARE = 3
 """Registers for products, the numbers of another group, and the ones that add up products."""
@@ -42,11 +42,9 @@ _LEFT_COST = 3.4
 def propose_limited_product(kernel: Kernel, isa: Isa) -> Iterator[Candidate]:
     """The kernel as a product by limited weights: with sums of the products of two groups, or of one."""
     product = find_integer_product(kernel) if has_limited(isa) else None
-    if product is None or product.columns.length < isa.lanes or product.terms.length < GROUP:
+    if product is None or as_number(product.columns.length) < isa.lanes or as_number(product.terms.length) < GROUP:
         return
-    steps = tuple((a.length, a.step(product.numbers.form) or 0) for a in product.segments)
-    if not all(is_number(n) for pair in steps for n in pair):
-        return
+    steps = tuple((as_number(a.length), as_number(a.stride(product.numbers.form))) for a in product.segments)
     isa = replace(isa, registers=isa.registers - _SPARE, dot="limited")
     panels = ByteWriter(kernel, product, isa).panels
     for depth in _COSTS:
@@ -103,7 +101,7 @@ class LimitedWriter(ByteWriter):
         product, lanes, limited = self.product, self.isa.lanes, self.limited
         data, param = product.numbers.load.source, self.kernel.function.params[self.panels.argument]
         flat, weights = arguments.flat(data), arguments.flat(param)
-        pitch = product.rows.step(product.numbers.form) or 0
+        pitch = product.rows.stride(product.numbers.form)
         start = at(product.numbers.form, [*place, *((axis, index(0)) for axis in product.segments)])
         assert start is not None
 

@@ -23,7 +23,7 @@ from heterocc.compiler.lower.cpu.generate.places import Place, at, index
 from heterocc.compiler.lower.cpu.generate.products.product_form import Product
 from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.generate.tiles import Run, runs
-from heterocc.compiler.lower.cpu.sizes import is_number
+from heterocc.compiler.lower.cpu.sizes import as_number, exceeds, is_number, larger, smaller
 
 _ROWS = 16
 """The most rows of a tile register."""
@@ -58,8 +58,8 @@ def propose_matrix_product(kernel: Kernel, isa: Isa) -> Iterator[Candidate]:
     product = find_integer_product(kernel) if isa.matrices else None
     if product is None or not is_number(product.work):
         return
-    few = product.rows.length < LEAST_ROWS or product.columns.length < isa.lanes
-    if few or product.terms.length < _LEAST_RUN or product.summed < _LEAST_TERMS:
+    few = as_number(product.rows.length) < LEAST_ROWS or as_number(product.columns.length) < isa.lanes
+    if few or as_number(product.terms.length) < _LEAST_RUN or as_number(product.summed) < _LEAST_TERMS:
         return
     writer = MatrixWriter(kernel, product, isa)
     yield Candidate("product of matrices", writer.cycles, lambda _: writer)
@@ -82,7 +82,7 @@ class MatrixWriter(ByteWriter):
 
     def __init__(self, kernel: Kernel, product: Product, isa: Isa) -> None:
         super().__init__(kernel, product, isa)
-        rows = product.rows.length
+        rows = as_number(product.rows.length)
         matrices = -(-rows // _ROWS)
         self.height = -(-rows // matrices)  # of each matrix of the rows at a place of the outer axes
         self.outer = (*(a.length for a in product.outer), matrices)
@@ -90,21 +90,22 @@ class MatrixWriter(ByteWriter):
             runs(math.prod(self.outer), 2),
             runs(-(-product.columns.length // isa.lanes), 2),
         )
-        self.panels = replace(self.panels, runs=self.column_runs, chunk=terms_of(product.terms.length))
+        self.panels = replace(self.panels, runs=self.column_runs, chunk=terms_of(as_number(product.terms.length)))
         self.packed = None, self.panels
 
     @property
     def cycles(self) -> float:
         """Modelled time: 16 cycles for each product of matrices, and some for each row of their sums."""
         matrices = self.panels.steps * self.panels.group // self.panels.chunk
-        return math.prod(self.outer) * self.panels.vectors * (_ROWS * matrices + _SUM_CYCLES * self.height)
+        vectors = as_number(math.prod(self.outer)) * self.panels.vectors
+        return vectors * (_ROWS * matrices + _SUM_CYCLES * self.height)
 
     def write(self, arguments: Arguments) -> None:
         """Write the kernel's body."""
         self.data = arguments.flat(self.product.numbers.load.source)
         work = self.product.work
         tiles, columns = (sum(r.count for r in some) for some in (self.row_runs, self.column_runs))
-        blocks = min(columns, max(-(-self.panels.size // _BLOCK), emit.shares(work, tiles, columns)))
+        blocks = smaller(columns, larger(-(-self.panels.size // _BLOCK), emit.shares(work, tiles, columns)))
         parts = emit.shares(work, blocks, tiles)
         with emit.shared_loop(blocks * parts, work) as task, self._tile_registers():
             self.results = [emit.scratch(self.height * self.isa.lanes, "int32") for _ in _SUMS]
@@ -168,7 +169,7 @@ class MatrixWriter(ByteWriter):
         length, height = self.product.rows.length, self.height
         *outer, tile = emit.unpacked(matrix, self.outer)
         top = tile * index(height)
-        if length % height:
+        if exceeds(length, height):
             top = tirx.min(top, index(length - height))
         return [*zip(self.product.outer, outer, strict=True), (self.product.rows, emit.bound(top))]
 
@@ -177,7 +178,7 @@ class MatrixWriter(ByteWriter):
         product, panels = self.product, self.panels
         run, number = panel
         weights = arguments.flat(self.kernel.function.params[panels.argument])
-        pitch = index(product.rows.step(product.numbers.form) or 0)
+        pitch = index(product.rows.stride(product.numbers.form))
         matrices = panels.groups * panels.group // panels.chunk
         size = panels.chunk * self.isa.lanes * run.size
         last = product.terms.length - panels.chunk
@@ -188,7 +189,7 @@ class MatrixWriter(ByteWriter):
             base = number * index(panels.pitch) + segment * index(matrices * size)
             with emit.loop(matrices) as matrix:
                 term = matrix * index(panels.chunk)
-                if product.terms.length % panels.chunk:
+                if exceeds(product.terms.length, panels.chunk):
                     term = tirx.min(term, index(last))
                 columns = _WEIGHTS[: run.size]
                 for v, register in enumerate(columns):

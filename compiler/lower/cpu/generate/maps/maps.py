@@ -28,7 +28,17 @@ from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.places import Axis, index, offset
 from heterocc.compiler.lower.cpu.generate.read import Nest, Stage, is_constant
 from heterocc.compiler.lower.cpu.generate.spans import in_vectors, share_vectors
-from heterocc.compiler.lower.cpu.sizes import all_equal, assume, assumed, at_least, is_number, smaller, typical
+from heterocc.compiler.lower.cpu.sizes import (
+    Size,
+    all_equal,
+    assume,
+    assumed,
+    at_least,
+    is_number,
+    is_one,
+    smaller,
+    typical,
+)
 from heterocc.compiler.lower.kernels.expressions import (
     dtype_of,
     is_function,
@@ -153,7 +163,7 @@ class _Shape:
 
     outer: Axis
     axis: Axis
-    cuts: tuple[int, ...]
+    cuts: tuple[Size, ...]
     nests: tuple[Nest, ...] = ()
 
 
@@ -173,12 +183,12 @@ def _shape(nest: Nest) -> _Shape | None:
                 forms.append(form)
         for part in outside_loads(expr):
             plain = [p and not v.same_as(part) for p, v in zip(plain, nest.loops, strict=True)]
-    numbers = [n for n, extent in enumerate(nest.extents) if extent > 1] or [len(nest.loops) - 1]
+    numbers = [n for n, extent in enumerate(nest.extents) if not is_one(extent)] or [len(nest.loops) - 1]
     first = len(numbers) - 1
     while first and plain[numbers[first]] and plain[numbers[first - 1]]:
         first -= 1
     axis = nest.last_run(numbers[first:], forms)
-    cuts: tuple[int, ...] = (0, axis.length)
+    cuts: tuple[Size, ...] = (0, axis.length)
     if len(axis.loops) == 1 and not plain[axis.loops[0]]:
         places = cuts_along(nest, axis.loops[0])
         inside = (c for c in places if assumed(at_least(c, 1)) and assumed(at_least(axis.length, c + 1)))
@@ -231,7 +241,7 @@ class _Writer:
             nests = self.shape.nests or (self.nest,) * (len(cuts) - 1)
             for (begin, end), nest in zip(pairwise(cuts), nests, strict=True):
 
-                def vector(place: tirx.Expr, size: int, begin: int = begin, nest: Nest = nest) -> None:
+                def vector(place: tirx.Expr, size: int, begin: Size = begin, nest: Nest = nest) -> None:
                     self._vector(arguments, fixed, index(begin) + place, size, nest)
 
                 in_vectors(end - begin, self._lanes(end - begin), vector, few=self.rows == 1)
@@ -250,7 +260,7 @@ class _Writer:
             lanes = self._lanes(axis.length)
             share_vectors(axis.length, lanes, emit.Part(part, parts), partial(self._vector, arguments, fixed))
 
-    def _lanes(self, size: int) -> int:
+    def _lanes(self, size: Size) -> int:
         """The numbers that are written together of `size` on the axis."""
         lanes = self.wide if is_number(size) else self.rows * self.lanes
         while is_number(size) and lanes > max(1, size):

@@ -11,10 +11,10 @@ from tvm.ir import Call
 
 from heterocc.compiler.lower.cpu.generate.places import linear
 from heterocc.compiler.lower.cpu.generate.read import Nest, Stage
-from heterocc.compiler.lower.cpu.sizes import assumed, at_least, moves
+from heterocc.compiler.lower.cpu.sizes import Size, assumed, at_least, is_number, moves
 from heterocc.compiler.lower.kernels.expressions import is_conditional, loads, nodes, outside_loads
 
-_HOLDS: dict[type, Callable[[int], bool]] = {
+_HOLDS: dict[type, Callable[[Size], bool]] = {
     tirx.LT: lambda value: not assumed(at_least(value, 0)),
     tirx.LE: lambda value: not assumed(at_least(value, 1)),
     tirx.GT: lambda value: assumed(at_least(value, 1)),
@@ -23,7 +23,7 @@ _HOLDS: dict[type, Callable[[int], bool]] = {
 """Whether a value compares so with 0."""
 
 
-def between(nest: Nest, number: int, begin: int, end: int) -> Nest:
+def between(nest: Nest, number: int, begin: Size, end: Size) -> Nest:
     """The nest with what comparisons and limits of a loop alone are between two places of it.
 
     Those that change in between stay as they are.
@@ -32,7 +32,7 @@ def between(nest: Nest, number: int, begin: int, end: int) -> Nest:
     def settled(stage: Stage) -> Stage:
         var = stage.iters[number]
 
-        def ends(expr: tirx.Expr) -> tuple[int, int] | None:
+        def ends(expr: tirx.Expr) -> tuple[Size, Size] | None:
             """The values at the first place and at the last; None if it is not linear in the loop alone."""
             form = linear(expr, [var])
             if form is None or not moves(form.steps[0]):
@@ -76,9 +76,9 @@ def between(nest: Nest, number: int, begin: int, end: int) -> Nest:
     return replace(nest, after=tuple(map(settled, nest.after)))
 
 
-def cuts_along(nest: Nest, number: int) -> set[int]:
+def cuts_along(nest: Nest, number: int) -> set[Size]:
     """Values of a loop at which a comparison with it alone changes, or a limit of an index takes effect."""
-    cuts: set[int] = set()
+    cuts: set[Size] = set()
     for stage in nest.after:
         var = stage.iters[number]
         places = [node for load in loads(stage.value) for place in load.indices for node in nodes(place)]
@@ -104,9 +104,10 @@ def _operands(expr: tirx.Expr) -> list[tirx.Expr]:
     return [*_operands(expr.a), *_operands(expr.b)] if isinstance(expr, tirx.Min | tirx.Max) else [expr]
 
 
-def _zero(difference: tirx.Expr, var: tirx.Var) -> tuple[int, int] | None:
+def _zero(difference: tirx.Expr, var: tirx.Var) -> tuple[Size, int] | None:
     """The value of a variable at which a difference is zero, and its step, 1 or -1; None for another difference."""
     form = linear(difference, [var])
-    if form is None or abs(form.steps[0]) != 1:
+    step = 0 if form is None else form.steps[0]
+    if form is None or not is_number(step) or abs(step) != 1:
         return None
-    return -form.constant * form.steps[0], form.steps[0]
+    return -form.constant * step, step

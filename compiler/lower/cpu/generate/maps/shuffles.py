@@ -27,7 +27,7 @@ from heterocc.compiler.lower.cpu.generate.places import (
     offset,
 )
 from heterocc.compiler.lower.cpu.generate.read import Nest
-from heterocc.compiler.lower.cpu.sizes import is_number
+from heterocc.compiler.lower.cpu.sizes import is_number, is_one
 from heterocc.compiler.lower.kernels.expressions import (
     dtype_of,
     is_conditional,
@@ -58,7 +58,7 @@ def rows_in_turn(nest: Nest, outer: Axis, axis: Axis) -> tuple[Axis, int]:
 
     A short last loop that selects the row is one axis with the last of the `outer` loops.
     """
-    before = [n for n in outer.loops if nest.extents[n] > 1]
+    before = [n for n in outer.loops if not is_one(nest.extents[n])]
     if before and is_number(axis.length) and 2 <= axis.length <= MOST:
         longer = nest.axis([before[-1], *axis.loops])
         return (longer, axis.length) if _in_turn(nest, longer, axis.length, 0) else (axis, 1)

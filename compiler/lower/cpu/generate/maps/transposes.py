@@ -30,7 +30,7 @@ from heterocc.compiler.lower.cpu.generate.places import (
     shape_of,
 )
 from heterocc.compiler.lower.cpu.generate.read import Nest
-from heterocc.compiler.lower.cpu.sizes import filled, larger, smaller, typical
+from heterocc.compiler.lower.cpu.sizes import filled, is_one, larger, smaller, typical
 from heterocc.compiler.lower.kernels.expressions import dtype_of, is_conditional, loads, nodes
 
 FEWEST_LANES = 4
@@ -72,8 +72,8 @@ def find_transposed(nest: Nest, along: Axis, lanes: int) -> Transposed | None:
             reads.append(([load], form))
     if not reads or len(reads) > MOST_TRANSPOSED:
         return None
-    rest = [n for n, extent in enumerate(nest.extents) if extent > 1 and n not in along.loops]
-    last = next((n for n in rest if all(form.steps[n] == 1 for _, form in reads)), None)
+    rest = [n for n, extent in enumerate(nest.extents) if not is_one(extent) and n not in along.loops]
+    last = next((n for n in rest if all(is_one(form.steps[n]) for _, form in reads)), None)
     if last is None:
         return None
     forms = [*(form for _, form in every), *(offset(s.iters, s.buffer, s.iters) for s in nest.after)]

@@ -14,10 +14,10 @@ from heterocc.compiler.lower.cpu.generate.maps.shuffles import interleaved
 from heterocc.compiler.lower.cpu.generate.maps.transposes import FEWEST_LANES, transposed
 from heterocc.compiler.lower.cpu.generate.pairs import rounded
 from heterocc.compiler.lower.cpu.generate.places import index
-from heterocc.compiler.lower.cpu.sizes import is_number, smaller
+from heterocc.compiler.lower.cpu.sizes import Size, as_number, is_number, smaller
 from heterocc.compiler.lower.kernels.expressions import dtype_of
 
-Vectors = Sequence[tuple[tirx.Expr, int]]
+Vectors = Sequence[tuple[tirx.Expr, Size]]
 """The first column of each vector, and how many of its lanes are columns."""
 
 
@@ -29,14 +29,14 @@ class Columns:
     where in `flat` a number is.
     """
 
-    terms: int
+    terms: Size
     read: Callable[[tirx.Expr, tirx.Expr], tirx.Expr]
     beside: bool
     flat: tirx.Buffer | None = None
     place: Callable[[tirx.Expr, tirx.Expr], tirx.Expr] | None = None
 
     @staticmethod
-    def of(flat: tirx.Buffer, first: tirx.Expr, terms: int, step: int, down: int, *, turns: bool) -> Columns:
+    def of(flat: tirx.Buffer, first: tirx.Expr, terms: Size, step: Size, down: Size, *, turns: bool) -> Columns:
         """Columns `step` apart whose terms are `down` apart; `turns` is whether these may be read in vectors."""
 
         def place(column: tirx.Expr, term: tirx.Expr) -> tirx.Expr:
@@ -53,7 +53,7 @@ def copy_columns(
     lanes: int,
     to: tirx.Buffer,
     first: tirx.Expr,
-    pitch: int,
+    pitch: Size,
     *,
     in_pairs: bool = False,
 ) -> None:
@@ -70,18 +70,17 @@ def copy_columns(
     with emit.loop(-(-terms // together)) as step:
         for number, (start, used) in enumerate(vectors):
             there = first + step * index(pitch) + index(number * lanes)
-            known = is_number(used)
             halves = [emit.registers(1, lanes) for _ in range(2)] if in_pairs else [to]
             for place, half in enumerate(halves):
                 term, begin = step * index(together) + index(place), index(0) if in_pairs else there
-                beyond = bool(place and terms % 2)
-                if not known or used < lanes or beyond:
+                beyond = bool(place and as_number(terms) % 2)
+                if not is_number(used) or used < lanes or beyond:
                     emit.put(half, emit.zeros(lanes, dtype_of(half)), begin, lanes)
                 with ExitStack() as inside:
                     if beyond:
                         inside.enter_context(build.If(term < index(terms)))
                         inside.enter_context(build.Then())
-                    kind = "vectorized" if columns.beside and known else "serial"
+                    kind = "vectorized" if columns.beside and is_number(used) else "serial"
                     lane = inside.enter_context(emit.loop(used, kind))
                     build.buffer_store(half, columns.read(start + lane, term), [begin + lane])
             if in_pairs:
@@ -90,7 +89,7 @@ def copy_columns(
 
 
 def _copy_turned(
-    columns: Columns, vectors: Vectors, lanes: int, to: tirx.Buffer, first: tirx.Expr, pitch: int, together: int
+    columns: Columns, vectors: Vectors, lanes: int, to: tirx.Buffer, first: tirx.Expr, pitch: Size, together: int
 ) -> None:
     """Copy columns whose terms are in a row, in square blocks of terms or pairs; the last may overlap the one before.
 

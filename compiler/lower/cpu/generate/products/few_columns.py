@@ -19,6 +19,7 @@ from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.maps.shuffles import interleaved
 from heterocc.compiler.lower.cpu.generate.masked import mask, masked_vector
 from heterocc.compiler.lower.cpu.generate.places import index
+from heterocc.compiler.lower.cpu.sizes import Size
 
 FEW = 4
 """The most columns that have code of their own; of fewer, the rest are computed and dropped. With more, vectors of
@@ -27,7 +28,7 @@ columns are as fast or faster."""
 
 def few_sums(
     shape: tuple[int, int],
-    terms: int,
+    terms: Size,
     isa: Isa,
     number: Callable[[tirx.Expr, Any], tirx.Expr],
     weights: Sequence[Weight],
@@ -60,7 +61,7 @@ def few_sums(
 def put_few(
     held: tuple[tirx.Buffer, tirx.Expr],
     shape: tuple[int, int],
-    line: tuple[tirx.Buffer, tirx.Expr, int],
+    line: tuple[tirx.Buffer, tirx.Expr, Size],
     lanes: int,
 ) -> None:
     """Put the sums of a tile of few columns, from a place in memory on, into rows of a line, which begin with them.

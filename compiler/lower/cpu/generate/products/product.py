@@ -46,7 +46,7 @@ from heterocc.compiler.lower.cpu.generate.tiles import (
     most_rows,
     pick_tile,
 )
-from heterocc.compiler.lower.cpu.sizes import is_number, larger, smaller, typical
+from heterocc.compiler.lower.cpu.sizes import Size, as_number, is_number, is_one, larger, moves, smaller, typical
 from heterocc.compiler.lower.kernels.expressions import dtype_of, itemsize
 
 ROWS_A_TASK = 64
@@ -84,7 +84,7 @@ def _packed(product: Product, isa: Isa) -> str:
 
 def _has_no_rows(product: Product) -> bool:
     """Whether neither columns nor terms of the vectors lie in a row in memory: numbers are copied one by one."""
-    return 1 not in [axis.step(product.vectors.form) for axis in (product.columns, product.terms)]
+    return not any(is_one(axis.step(product.vectors.form)) for axis in (product.columns, product.terms))
 
 
 class ProductWriter(ProductReads):
@@ -113,7 +113,7 @@ class ProductWriter(ProductReads):
         """The limit on rows of a tile; rows of a factor that is read in place may compete for a set of the cache."""
         numbers = self.product.numbers
         pitch = self.product.rows.step(numbers.form)
-        if numbers.weight is not None or not pitch:
+        if numbers.weight is not None or pitch is None or not moves(pitch):
             return MOST_ROWS
         if not is_number(pitch):
             return ROW_PLACES
@@ -144,13 +144,13 @@ class ProductWriter(ProductReads):
         axes = {n: i for i, e in enumerate(side.load.indices) if (n := self.kernel.loop_of(e)) is not None}
         outer = [a for a in self.product.outer if a.loops[0] in axes]
         ones = [i for i in range(len(side.load.indices)) if i not in axes.values()]
-        ones += [axes[n] for n in axes if self.kernel.extents[n] == 1]
+        ones += [axes[n] for n in axes if is_one(self.kernel.extents[n])]
         segments, terms = self.product.segments, self.product.terms
         order = (*ones, *(axes[n] for axis in (*outer, *segments, terms, places) for n in axis.loops))
-        of_outer, of_segments = (math.prod(a.length for a in some) for some in (outer, segments))
-        shape = shape_of(side.load.source)
-        assert shape is not None
-        sizes = (of_outer, terms.length, places.length, lanes, tiles)
+        groups = (outer, [terms], [places], segments)
+        of_outer, of_terms, of_places, of_segments = (as_number(math.prod(a.length for a in some)) for some in groups)
+        shape = tuple(map(as_number, shape_of(side.load.source) or ()))
+        sizes = (of_outer, of_terms, of_places, lanes, tiles)
         group, packed = 2 if self.kind is PAIRS else self.kind.together, self.kind.packed
         return Panels(side.weight, shape, order, *sizes, segments=of_segments, group=group, packed=packed)
 
@@ -190,15 +190,17 @@ class ProductWriter(ProductReads):
         for the cache lines of many rows, which the hardware does not prefetch, and which compete for few sets.
         """
         product, isa = self.product, self.isa
-        known = is_number(self.length) and is_number(product.terms.length)
-        if not known or self.copies or self.kind.read != "float32" or any(run.short for run in self.column_runs):
+        terms = product.terms.length
+        if not is_number(self.length) or not is_number(terms):
             return 1
-        groups = sum(r.count for r in self.column_runs)
+        if self.copies or self.kind.read != "float32" or any(run.short for run in self.column_runs):
+            return 1
+        groups = as_number(sum(r.count for r in self.column_runs))
         if typical(product.work) >= emit.PARALLEL_WORK:
             groups = typical(math.prod(a.length for a in product.outer)) * groups // emit.TASKS
         near = isa.core.first_cache * 3 // 4  # the vectors of a strip are to stay there
         wide = max(run.size for run in self.column_runs)
-        return max(1, min(groups, near // (4 * product.terms.length * wide * isa.lanes)))
+        return max(1, min(groups, near // (4 * terms * wide * isa.lanes)))
 
     def _strip(self, arguments: Arguments, place: Place, panels: tuple[tirx.Expr, tirx.Expr], part: emit.Part) -> None:
         """Compute the panels from a first to an end for some rows: each tile of rows for all of them."""
@@ -374,7 +376,7 @@ class ProductWriter(ProductReads):
         held = sums if isinstance(count, tirx.Expr) else copied(sums, count, lanes)
         with emit.loop(count) as row:
 
-            def store(length: int, width: int, row: tirx.Expr = row) -> None:
+            def store(length: Size, width: int, row: tirx.Expr = row) -> None:
                 store_vectors(
                     self.kernel,
                     arguments,

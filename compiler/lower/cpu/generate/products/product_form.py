@@ -11,7 +11,7 @@ from tvm.ir import TensorLoad
 from heterocc.compiler.lower.cpu.generate.epilogue import reads_in_epilogue
 from heterocc.compiler.lower.cpu.generate.places import Axis, Linear, offset
 from heterocc.compiler.lower.cpu.generate.read import Kernel
-from heterocc.compiler.lower.cpu.sizes import moves, typical
+from heterocc.compiler.lower.cpu.sizes import Size, is_one, moves, typical
 from heterocc.compiler.lower.kernels.expressions import is_zero
 
 
@@ -38,12 +38,12 @@ class Product:
     segments: tuple[Axis, ...] = ()
 
     @property
-    def work(self) -> int:
+    def work(self) -> Size:
         """Multiply-adds."""
         return math.prod(a.length for a in (*self.outer, self.rows, self.columns)) * self.summed
 
     @property
-    def summed(self) -> int:
+    def summed(self) -> Size:
         """Terms of all segments."""
         return math.prod(a.length for a in (*self.segments, self.terms))
 
@@ -61,8 +61,8 @@ def find_product(kernel: Kernel, *, by_weight: bool = False) -> Product | None:
         or kernel.argument(sides[0].load.source) == kernel.argument(sides[1].load.source)
     ):
         return None
-    places = [i for i in kernel.places if kernel.extents[i] > 1]
-    terms = [i for i in kernel.terms if kernel.extents[i] > 1]
+    places = [i for i in kernel.places if not is_one(kernel.extents[i])]
+    terms = [i for i in kernel.terms if not is_one(kernel.extents[i])]
     moving = [[moves(side.form.steps[i]) for side in sides if side is not None] for i in range(len(kernel.loops))]
     if any(moving[i] == [False, False] for i in places) or any(moving[i] != [True, True] for i in terms):
         return None
@@ -85,10 +85,10 @@ def find_product(kernel: Kernel, *, by_weight: bool = False) -> Product | None:
     outer = tuple(kernel.axis([i]) for i in others)
     if by_weight:
         inner = kernel.last_run(terms, [numbers.form])
-        inner = inner if inner.step(numbers.form) == 1 else kernel.axis([])
+        inner = inner if is_one(inner.step(numbers.form)) else kernel.axis([])
         segments = tuple(kernel.axis([i]) for i in terms if i not in inner.loops)
         shared = vectors.weight is not None and not any(moving[i][1] for i in others)
-        beside = not only_vectors or columns.step(written) == 1
+        beside = not only_vectors or is_one(columns.step(written))
         return Product(outer, rows, columns, inner, numbers, vectors, segments) if shared and beside else None
     summed = kernel.axis(terms)
     if any(s.weight is None and summed.step(s.form) is None for s in (numbers, vectors)):
@@ -96,7 +96,7 @@ def find_product(kernel: Kernel, *, by_weight: bool = False) -> Product | None:
     if any(s.weight is None and summed.step(s.form) is None for s in (numbers, vectors)):
         return None
     product = Product(outer, rows, columns, summed, numbers, vectors)
-    return product if columns.step(written) == 1 and _worth_it(product) else None
+    return product if is_one(columns.step(written)) and _worth_it(product) else None
 
 
 def by_step(loops: Sequence[int], form: Linear) -> list[int]:
@@ -112,7 +112,7 @@ def _worth_it(product: Product) -> bool:
     """Whether vectors lie in a row, are packed, or serve enough rows that copying them pays."""
     return (
         product.vectors.weight is not None
-        or product.columns.step(product.vectors.form) == 1
+        or is_one(product.columns.step(product.vectors.form))
         or typical(product.rows.length) >= 8
     )
 

@@ -21,7 +21,7 @@ from heterocc.compiler.lower.cpu.generate.products.product_form import Product, 
 from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.generate.terms import PAIRS, Term
 from heterocc.compiler.lower.cpu.generate.tiles import Run, most_lines
-from heterocc.compiler.lower.cpu.sizes import is_number, typical
+from heterocc.compiler.lower.cpu.sizes import Size, is_number, is_one, moves, typical
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class ProductReads:
     kernel: Kernel
     product: Product
     isa: Isa
-    length: int
+    length: Size
     copies: bool
     strip: int
     row_runs: tuple[Run, ...]
@@ -140,7 +140,7 @@ class ProductReads:
             items, fetch = lines_after(flat, first, panel.run.size * self.isa.lanes * packing.steps)
         part = emit.Part(tile, typical(tiles))
 
-        def walk(terms: int, step: Step) -> None:
+        def walk(terms: Size, step: Step) -> None:
             inner(terms, fetching_shares(step, self.terms, items, fetch, sum_=part, unroll=unroll))
 
         return walk
@@ -152,7 +152,8 @@ class ProductReads:
         """
         product, (count, first) = self.product, rows
         used = (*epilogue_reads(self.kernel), *written_forms(self.kernel))
-        wanted = [(b, form) for b, form in used if product.rows.step(form) and product.columns.step(form) == 1]
+        beside = [(b, form, product.rows.step(form)) for b, form in used if is_one(product.columns.step(form))]
+        wanted = [(b, form) for b, form, step in beside if step is not None and moves(step)]
         unroll = self.unroll(count * panel.run.size)
 
         def fetch(row: tirx.Expr) -> None:
@@ -161,7 +162,7 @@ class ProductReads:
                 if where is not None:
                     emit.prefetch(arguments.flat(buffer), where)
 
-        def walk(terms: int, step: Step) -> None:
+        def walk(terms: Size, step: Step) -> None:
             if typical(product.work) >= emit.PARALLEL_WORK and not panel.run.short:
                 step = fetching_shares(step, self.terms, count, fetch, unroll=unroll)
             emit.in_turn(terms, step, unroll)
@@ -197,12 +198,12 @@ class ProductReads:
         """The number of an outer place among those that differ for a side."""
         total: tirx.Expr = index(0)
         for axis, value in place:
-            if side.form.steps[axis.loops[0]]:
+            if moves(side.form.steps[axis.loops[0]]):
                 total = total * index(axis.length) + value
         return total
 
     @property
-    def terms(self) -> int:
+    def terms(self) -> Size:
         """The number of steps of the reduction."""
         return -(-self.product.terms.length // (2 if self.kind is PAIRS else 1))
 
@@ -212,13 +213,14 @@ class ProductReads:
 
         Rows whose distance is a multiple of a large power of two map to few of its sets.
         """
-        distance = 4 * abs(typical(self.product.terms.step(self.product.vectors.form) or 0))
+        step = self.product.terms.step(self.product.vectors.form)
+        distance = 0 if step is None else 4 * abs(typical(step))
         return distance > 0 and typical(self.product.terms.length) > most_lines(distance, self.isa.core)
 
     def must_copy(self) -> bool:
         """Whether panels of the vectors are copied before use."""
         few = is_number(self.length) and self.length < self.isa.lanes
-        return few or self.evicts or self.product.columns.step(self.product.vectors.form) != 1
+        return few or self.evicts or not is_one(self.product.columns.step(self.product.vectors.form))
 
     def copy(self, arguments: Arguments, place: Place, starts: list[tirx.Expr], *, short: bool) -> tirx.Buffer:
         """Copy a panel of the vectors; columns may not fill a `short` one, of one vector."""
@@ -226,7 +228,7 @@ class ProductReads:
         width = len(starts) * lanes
         copied = emit.scratch(self.terms * width, self.kind.read)
 
-        def take(used: int) -> None:
+        def take(used: Size) -> None:
             vectors, in_pairs = [(start, used) for start in starts], self.kind is PAIRS
             copy_columns(self._columns(arguments, place), vectors, lanes, copied, index(0), width, in_pairs=in_pairs)
 
@@ -246,8 +248,8 @@ class ProductReads:
         def read(column: tirx.Expr, term: tirx.Expr) -> tirx.Expr:
             return self._element(arguments, there(column, term))
 
-        beside = columns.step(side.form) == 1
-        if beside or terms.step(side.form) != 1:
+        beside = is_one(columns.step(side.form))
+        if beside or not is_one(terms.step(side.form)):
             return Columns(terms.length, read, beside)
 
         def where(column: tirx.Expr, term: tirx.Expr) -> tirx.Expr:

@@ -9,13 +9,14 @@ from tvm.script.ir_builder import tirx as build
 
 from heterocc.compiler.lower.converters.recurrent.layer import Layer
 from heterocc.compiler.lower.cpu.generate.places import index
+from heterocc.compiler.lower.cpu.sizes import Size
 from heterocc.compiler.operators.layers.recurrent import STATES
 
 
 class Arguments:
     """The arguments, declared in the kernel being written: those of `Layer.arguments`, None for absent ones."""
 
-    def __init__(self, layer: Layer, steps: int, batch: int) -> None:
+    def __init__(self, layer: Layer, steps: Size, batch: Size) -> None:
         self.steps, self.batch = steps, batch
         known = {"steps": steps, "batch": batch}
 
@@ -31,6 +32,6 @@ class Arguments:
         self.bias, self.peephole, self.lengths = (made.get(name) for name in ("bias", "peephole", "lengths"))
 
 
-def array(dtype: str, *shape: int) -> tirx.Buffer:
+def array(dtype: str, *shape: Size) -> tirx.Buffer:
     """Memory of the kernel, for all its threads."""
     return build.alloc_buffer(tuple(map(index, shape)), dtype, scope="global")

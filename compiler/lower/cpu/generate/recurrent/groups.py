@@ -12,7 +12,7 @@ from heterocc.compiler.lower.converters.recurrent.layer import Layer
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.places import index
-from heterocc.compiler.lower.cpu.sizes import is_number
+from heterocc.compiler.lower.cpu.sizes import Size, is_number
 
 _MOST_ROWS = 8
 """The most rows of a tile: each has code of its own."""
@@ -72,7 +72,7 @@ class Phase:
         every = stored // self.lanes
         return max(n for n in range(1, min(most, every) + 1) if every % n == 0)
 
-    def each_group(self, batch: int, sums: _Write, cells: _Write) -> None:
+    def each_group(self, batch: Size, sums: _Write, cells: _Write) -> None:
         """Write `sums` and `cells` for all groups, in a parallel loop if there is enough work."""
         layer, groups = self.layer, -(-self.layer.padded // self.width)
         one = layer.hidden * layer.hidden * len(self.gates) // layer.together

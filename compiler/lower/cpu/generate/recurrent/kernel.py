@@ -22,7 +22,7 @@ from heterocc.compiler.lower.cpu.generate.recurrent.cells import Cells, Step
 from heterocc.compiler.lower.cpu.generate.recurrent.groups import Phase
 from heterocc.compiler.lower.cpu.generate.recurrent.levels import Levels
 from heterocc.compiler.lower.cpu.generate.recurrent.sums import Source, Sums
-from heterocc.compiler.lower.cpu.sizes import assuming, size_of
+from heterocc.compiler.lower.cpu.sizes import Size, assuming, size_of
 from heterocc.compiler.lower.written import WRITTEN
 
 
@@ -114,6 +114,6 @@ def _begin(given: Arguments, layer: Layer, state: tirx.Buffer) -> None:
                 build.buffer_store(state, zero, [index(half), row, index(layer.hidden) + column])
 
 
-def _copy(rows: int, columns: int, source: Callable[[tirx.Expr, tirx.Expr], tirx.Expr], target: tirx.Buffer) -> None:
+def _copy(rows: Size, columns: Size, source: Callable[[tirx.Expr, tirx.Expr], tirx.Expr], target: tirx.Buffer) -> None:
     with emit.loop(rows) as row, emit.loop(columns) as column:
         build.buffer_store(target, source(row, column), [row, column])

@@ -12,6 +12,7 @@ from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.places import index
 from heterocc.compiler.lower.cpu.generate.recurrent.arguments import array
 from heterocc.compiler.lower.cpu.generate.spans import Combine, folded
+from heterocc.compiler.lower.cpu.sizes import Size
 
 _WIDE = (4, 2, 1)
 """Vectors that are read together, if the state has whole ones: a comparison waits for the one before."""
@@ -58,7 +59,7 @@ class Levels:
     level, `zero` the zero point, [1] each.
     """
 
-    def __init__(self, layer: Layer, batch: int, isa: Isa) -> None:
+    def __init__(self, layer: Layer, batch: Size, isa: Isa) -> None:
         self.layer, self.batch = layer, batch
         self.bytes = emit.flat(array("uint8", batch, layer.padded))
         self.scale = array("float32", 1)

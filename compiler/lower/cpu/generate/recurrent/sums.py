@@ -13,7 +13,7 @@ from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.places import index
 from heterocc.compiler.lower.cpu.generate.recurrent.groups import Group, Phase
 from heterocc.compiler.lower.cpu.generate.terms import NUMBERS, in_vectors_of, of_fours
-from heterocc.compiler.lower.cpu.sizes import is_number
+from heterocc.compiler.lower.cpu.sizes import Size, is_number
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Sums:
 
     phase: Phase
     memory: tirx.Buffer
-    batch: int
+    batch: Size
 
     def place(self, group: Group, row: tirx.Expr, gate: int, column: tirx.Expr) -> tirx.Expr:
         """Where the sum of a gate and of a column of a group is."""

@@ -23,7 +23,7 @@ from heterocc.compiler.lower.cpu.generate.requested.blocked_weights import PLAIN
 from heterocc.compiler.lower.cpu.generate.requested.request import Request
 from heterocc.compiler.lower.cpu.generate.terms import FLOATS, of_codes
 from heterocc.compiler.lower.cpu.generate.tiles import MANY_ROWS, Run, choose_tile, runs
-from heterocc.compiler.lower.cpu.sizes import is_number
+from heterocc.compiler.lower.cpu.sizes import Size, as_number, is_number
 
 REGISTERS_A_ROW = 5
 """Registers for each row of a tile: for a result, the sums of a block, and a number, with what codes need."""
@@ -54,17 +54,19 @@ def blocked_arguments(
 ) -> BlockedArguments:
     """The arguments of a product of rows, as `block_factor` has them, and a weight, as `weight_tables` has it."""
     isa = replace(request.isa, lanes=min(request.isa.lanes, TILE))
-    bits, columns = request.number("bits"), request.shapes[-1][-1]
+    bits, columns = request.number("bits"), as_number(request.shapes[-1][-1])
     if bits == PLAIN:
         (words,) = weight
-        return BlockedArguments(isa, bits, request.shapes[0][-1], 1, columns, rows, words, words, 0, None, result)
+        return BlockedArguments(
+            isa, bits, as_number(request.shapes[0][-1]), 1, columns, rows, words, words, 0, None, result
+        )
     words, scales, *more = weight
     table = more.pop() if request.number("table") else None
     return BlockedArguments(
         isa=isa,
         bits=bits,
         block=request.number("block"),
-        blocks=request.shapes[1][-1],
+        blocks=as_number(request.shapes[1][-1]),
         columns=columns,
         rows=rows,
         words=words,
@@ -76,11 +78,11 @@ def blocked_arguments(
     )
 
 
-WriteRows = Callable[[BlockedArguments, tirx.Expr, int], None]
+WriteRows = Callable[[BlockedArguments, tirx.Expr, Size], None]
 """Writes the products of a number of rows, from the first on, by the weights of some columns."""
 
 
-def write_columns(given: BlockedArguments, rows: int, body: Callable[[WriteRows], None], *, many: bool = True) -> None:
+def write_columns(given: BlockedArguments, rows: Size, body: Callable[[WriteRows], None], *, many: bool = True) -> None:
     """Write a loop over the columns, a few vectors at a time, with `body(write)` for each; `write` writes some rows.
 
     The work is that of `rows`; `many` is whether there may be so many that weights are unpacked for all of them.
@@ -109,7 +111,7 @@ class _Panel:
     vectors: int
 
 
-def _write_rows(given: BlockedArguments, panel: _Panel, rows: tuple[tirx.Expr, int], tall: int) -> None:
+def _write_rows(given: BlockedArguments, panel: _Panel, rows: tuple[tirx.Expr, Size], tall: int) -> None:
     """Write some rows for the columns of a panel: the codes are unpacked for each tile of these, or once for many."""
     begin, count = rows
 
@@ -202,7 +204,7 @@ def _add_block(
         number = emit.broadcast(given.rows[-1][source(row) * index(given.blocks) + block], lanes)
         return emit.zeros(lanes, kind.sums) - given.zero(column, kind.sums) * number
 
-    def walk(_: int, step: Step) -> None:
+    def walk(_: Size, step: Step) -> None:
         together = math.gcd(given.words_of_block, WORDS)
         with emit.loop(given.words_of_block // together) as turn:
             for number in range(together):

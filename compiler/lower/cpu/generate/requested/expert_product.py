@@ -24,7 +24,7 @@ from heterocc.compiler.lower.cpu.generate.requested.blocked_product import (
 )
 from heterocc.compiler.lower.cpu.generate.requested.blocked_weights import PLAIN
 from heterocc.compiler.lower.cpu.generate.requested.request import Request
-from heterocc.compiler.lower.cpu.sizes import Dim
+from heterocc.compiler.lower.cpu.sizes import Dim, Size
 
 
 class _Routes:
@@ -45,7 +45,7 @@ class _Routes:
             build.buffer_store(held, tirx.floordiv(route, index(each)) if each > 1 else route, [row])
         return lambda row: held[row]
 
-    def of_each(self, write: Callable[[tirx.Expr, tirx.Expr, int], None]) -> None:
+    def of_each(self, write: Callable[[tirx.Expr, tirx.Expr, Size], None]) -> None:
         """Write a loop over the experts that have a route, with `write(expert, first route, number of routes)`."""
         with build.serial(index(0), index(self.experts)) as expert:
             first = build.bind(self.starts[expert])
@@ -67,7 +67,7 @@ def write_expert_product(request: Request, arguments: Sequence[tirx.Buffer]) -> 
     product = blocked_arguments(request, given[:count], given[count + 2 :], result)
 
     def write_experts(write: WriteRows) -> None:
-        def of_expert(expert: tirx.Expr, first: tirx.Expr, number: int) -> None:
+        def of_expert(expert: tirx.Expr, first: tirx.Expr, number: Size) -> None:
             begin = build.bind(expert * index(request.number("tiles")))
             sources, targets = (partial(routes.places, each) for each in (routes.each, 1))
             write(replace(product, begin=begin, sources=sources, targets=targets), first, number)

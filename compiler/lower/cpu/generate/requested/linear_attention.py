@@ -15,6 +15,7 @@ from tvm.script.ir_builder import tirx as build
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.places import index
 from heterocc.compiler.lower.cpu.generate.requested.request import Request
+from heterocc.compiler.lower.cpu.sizes import as_number
 
 WIDE = 4
 """Vectors of columns of a task, which are computed as one."""
@@ -32,15 +33,15 @@ def write_linear_attention(request: Request, arguments: Sequence[tirx.Buffer]) -
     past, factors, rates = (given.pop(0) if request.number(name) else None for name in ("past", "factors", "rates"))
     shapes = request.shapes
     batch, steps, _ = shapes[0]
-    _, heads, size, columns = shapes[-1]
-    query_heads, key_heads = request.number("query_heads"), shapes[1][2] // size
+    heads, size, columns = map(as_number, shapes[-1][1:])
+    query_heads, key_heads = request.number("query_heads"), as_number(shapes[1][2]) // size
     group = max(1, query_heads // heads)
-    result_heads = shapes[-2][2] // columns
+    result_heads = as_number(shapes[-2][2]) // columns
     lanes = math.gcd(columns, request.isa.lanes * max(1, WIDE // group))
     chunks = columns // lanes
     scale = tirx.const(float(request.text("scale")), "float32")
-    rows_have_factors = factors is not None and shapes[3 if past is None else 4][2] != heads
-    each_rate = 0 if rates is None else shapes[-3][2]
+    rows_have_factors = factors is not None and as_number(shapes[3 if past is None else 4][2]) != heads
+    each_rate = 0 if rates is None else as_number(shapes[-3][2])
 
     def put(buffer: tirx.Buffer, value: tirx.Expr) -> None:
         emit.put(buffer, value, index(0), lanes)

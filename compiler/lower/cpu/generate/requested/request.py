@@ -12,18 +12,19 @@ from tvm import tirx
 
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.isa import Isa
+from heterocc.compiler.lower.cpu.sizes import Size, as_number
 
 ELEMENT = emit.PARALLEL_WORK >> 16
 """The work of an element, in multiply-adds: 65536 elements are divided among threads."""
 
-Shape = tuple[int, ...]
+Shape = tuple[Size, ...]
 
 
 class Around(NamedTuple):
     """A shape as seen from an axis: the elements of the dimensions before it, its length, and those after it."""
 
-    outer: int
-    length: int
+    outer: Size
+    length: Size
     inner: int
 
 
@@ -47,7 +48,7 @@ class Request:
     def around(self, axis: int) -> Around:
         """The shape of the first argument as seen from an axis."""
         shape = self.shapes[0]
-        return Around(math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :]))
+        return Around(math.prod(shape[:axis]), shape[axis], as_number(math.prod(shape[axis + 1 :])))
 
     def lanes(self, length: int) -> int:
         """Lanes of a vector along an axis of `length` elements; 1 if it is shorter than the shortest."""
@@ -57,6 +58,6 @@ class Request:
         return lanes
 
 
-def rows(extent: int, elements: int) -> AbstractContextManager[tirx.Expr]:
+def rows(extent: Size, elements: Size) -> AbstractContextManager[tirx.Expr]:
     """A loop, shared by the threads if there are enough elements."""
     return emit.shared_loop(extent, elements * ELEMENT)

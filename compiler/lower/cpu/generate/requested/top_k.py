@@ -20,7 +20,7 @@ from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.places import index
 from heterocc.compiler.lower.cpu.generate.requested.request import Request, rows
 from heterocc.compiler.lower.cpu.generate.spans import folded, in_vectors
-from heterocc.compiler.lower.cpu.sizes import is_number
+from heterocc.compiler.lower.cpu.sizes import Size, as_number, is_number
 
 ABREAST = 4
 """Vectors that are compared before a branch."""
@@ -79,7 +79,7 @@ class _Order:
 def write_top_k(request: Request, arguments: Sequence[tirx.Buffer]) -> None:
     """Write `(data, values, places)`: the first `k` elements of the axis in order, and their int64 indices."""
     order = _Order(request.dtypes[0], bool(request.number("largest")))
-    _write(request, arguments, order, request.shapes[1][request.number("axis")])
+    _write(request, arguments, order, as_number(request.shapes[1][request.number("axis")]))
 
 
 def write_index_of(request: Request, arguments: Sequence[tirx.Buffer]) -> None:
@@ -161,7 +161,7 @@ def _write_rows(
                 build.buffer_store(result, row[begin + place], [to])
 
 
-def is_search(count: int, k: int) -> bool:
+def is_search(count: Size, k: int) -> bool:
     """Whether a search is faster than a sort, by nanoseconds; a number of an axis of any size is searched for."""
     if not is_number(count):
         return is_number(k)
@@ -172,7 +172,7 @@ def is_search(count: int, k: int) -> bool:
 class _Row:
     """A row of `count` elements of a buffer, from `begin`."""
 
-    def __init__(self, order: _Order, lanes: int, buffer: tirx.Buffer, begin: tirx.Expr, count: int, k: int) -> None:
+    def __init__(self, order: _Order, lanes: int, buffer: tirx.Buffer, begin: tirx.Expr, count: Size, k: int) -> None:
         self.order, self.buffer, self.begin, self.count, self.k = order, buffer, begin, count, k
         self.lanes, self.halves = lanes, lanes // 2
 
@@ -231,8 +231,9 @@ class _Row:
                 with build.If(self._any(start, worst())), build.Then(), emit.loop(wide) as number:
                     enter_better(build.bind(start + number))
         done = self.k + blocks * wide
-        if not is_number(done) or self.count > done:
-            with emit.loop(self.count - done) as rest:
+        left = self.count - done
+        if not is_number(left) or left:
+            with emit.loop(left) as rest:
                 enter_better(build.bind(index(done) + rest))
         return lambda number: self.order.place(best[number + index(1)] & index(_PLACE))
 

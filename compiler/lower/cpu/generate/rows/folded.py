@@ -19,7 +19,7 @@ from heterocc.compiler.lower.cpu.generate.places import Axis, Place, index, is_d
 from heterocc.compiler.lower.cpu.generate.rows.neighbours import Along
 from heterocc.compiler.lower.cpu.generate.rows.passes import is_row
 from heterocc.compiler.lower.cpu.generate.rows.stages import Rows
-from heterocc.compiler.lower.cpu.sizes import is_number
+from heterocc.compiler.lower.cpu.sizes import as_number, is_number
 
 CHAINS = 4
 """The number of accumulators of one period or several, if they fit, so that sums do not wait for each other."""
@@ -41,7 +41,7 @@ def folds(rows: Rows, lanes: int, axis: Axis) -> bool:
     """
     if not all(map(is_number, rows.extents)) or not rows.terms:
         return False
-    count, terms = axis.length, rows.extents[rows.terms[-1]]
+    count, terms = map(as_number, (axis.length, rows.extents[rows.terms[-1]]))
     narrow = min(lanes, 1 << (count.bit_length() - 1))
     if count / (-(-count // narrow) * lanes) >= FILLED or _accumulators(count, lanes) > MOST:
         return False
@@ -69,12 +69,13 @@ class Folded(Along):
     def __init__(self, rows: Rows, lanes: int, axis: Axis) -> None:
         super().__init__(rows, lanes, axis)
         self.lanes = self.abreast = lanes
-        self.vectors = _accumulators(axis.length, lanes)
-        self.group = self.vectors * lanes // axis.length
+        self.number = as_number(axis.length)
+        self.vectors = _accumulators(self.number, lanes)
+        self.group = self.vectors * lanes // self.number
         """The number of elements of each row in all accumulators together."""
         last = self.terms.pop()
-        self.line, self.count = rows.axis((last, *axis.loops)), rows.extents[last]
-        self.pitch = self.line.length
+        self.line, self.count = rows.axis((last, *axis.loops)), as_number(rows.extents[last])
+        self.pitch = as_number(self.line.length)
 
     def write(self, arguments: Arguments) -> None:
         """Write the kernel's body."""
@@ -89,7 +90,7 @@ class Folded(Along):
     def give_rows(self, arguments: Arguments, number: int, outer: Place, starts: Sequence[tirx.Expr]) -> None:
         """Store single values of the rows that are an output: each from the first of its lanes."""
         if self.rows.argument(self.rows.stages[number].buffer) is not None:
-            for row in range(self.axis.length):
+            for row in range(self.number):
                 vector, lane = divmod(row, self.lanes)
                 value = self.held[number][vector][index(lane)]
                 self.give(arguments, number, value, [*outer, (self.axis, index(row))])

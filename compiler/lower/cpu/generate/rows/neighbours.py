@@ -15,7 +15,7 @@ from heterocc.compiler.lower.cpu.generate.places import Axis, Place, index, offs
 from heterocc.compiler.lower.cpu.generate.rows.passes import Pass, is_row
 from heterocc.compiler.lower.cpu.generate.rows.stages import Rows
 from heterocc.compiler.lower.cpu.generate.rows.values import RowWriter, Spot
-from heterocc.compiler.lower.cpu.sizes import assumed, at_least, exceeds, is_number, typical
+from heterocc.compiler.lower.cpu.sizes import Size, assumed, at_least, exceeds, is_number, is_one, same, typical
 
 WIDE = 4
 """The number of vectors of neighbouring rows that are processed together."""
@@ -61,7 +61,7 @@ class Along(RowWriter):
 
     def write(self, arguments: Arguments) -> None:
         """Write the kernel's body."""
-        length = 1
+        length: Size = 1
         for number in self.terms:
             length *= self.rows.extents[number]
         vectors = -(-self.axis.length // self.lanes)
@@ -74,8 +74,8 @@ class Along(RowWriter):
 
     def _tile(self, arguments: Arguments, task: tirx.Expr) -> None:
         tiles, lanes = self.tiles, self.lanes
-        row = tirx.floordiv(task, index(tiles)) if tiles > 1 else task
-        tile = tirx.floormod(task, index(tiles)) if tiles > 1 else index(0)
+        row = tirx.floordiv(task, index(tiles)) if not is_one(tiles) else task
+        tile = tirx.floormod(task, index(tiles)) if not is_one(tiles) else index(0)
         outer = self.outer_place(row)
         starts = [(tile * index(self.wide) + index(v)) * index(lanes) for v in range(self.wide)]
         if exceeds(self.axis.length, lanes * self.wide):
@@ -105,7 +105,8 @@ class Along(RowWriter):
             form = offset(load.indices, load.source, self.rows.loops)
             if self.rows.argument(load.source) is None or form is None or register_of(load, every[0]) is not None:
                 continue
-            if self.axis.step(form) != self.beside:
+            step_ = self.axis.step(form)
+            if step_ is None or not same(step_, self.beside):
                 continue
             flat, lanes = arguments.flat(load.source), self.lanes
             first = [*outer, (self.axis, start), self.single(self.terms[0], index(0))]

@@ -23,7 +23,7 @@ from heterocc.compiler.lower.cpu.generate.rows.passes import Pass
 from heterocc.compiler.lower.cpu.generate.rows.stages import Rows
 from heterocc.compiler.lower.cpu.generate.rows.values import RowWriter, Spot
 from heterocc.compiler.lower.cpu.generate.spans import folded
-from heterocc.compiler.lower.cpu.sizes import is_number, typical
+from heterocc.compiler.lower.cpu.sizes import Size, as_number, is_number, typical
 from heterocc.compiler.lower.kernels.expressions import dtype_of
 
 CHAINS = 4
@@ -38,7 +38,7 @@ def generate_rows(rows: Rows, isa: Isa) -> tuple[tirx.PrimFunc, tuple[Panels, ..
     beside, axis = beside_axis(rows, isa.lanes), vector_axis(rows)
     writer: RowWriter
     if beside is not None:
-        writer = Along(rows, isa.lanes, beside, rows.extents[rows.terms[0]])
+        writer = Along(rows, isa.lanes, beside, as_number(rows.extents[rows.terms[0]]))
     elif axis is None:
         return None
     elif rows.kinds[axis.loops[-1]] == "R":
@@ -93,7 +93,7 @@ class _Across(RowWriter):
 
     def write_pass(self, arguments: Arguments, step: Pass, outer: Place, starts: Sequence[tirx.Expr]) -> None:
         """Write a pass over the row."""
-        whole, tail = divmod(self.axis.length, self.lanes)
+        whole, tail = self.axis.length // self.lanes, self.axis.length % self.lanes
         together = self.calls_function(step)
         chains = emit.TOGETHER if together else CHAINS
         if is_number(whole):
@@ -110,7 +110,7 @@ class _Across(RowWriter):
         def terms(place: list[tuple[Axis, tirx.Expr]], line: tirx.Expr) -> None:
             base = line * index(self.axis.length)
 
-            def vector(start: tirx.Expr, chain: int, wide: int = 1, repeated: int = 0) -> None:
+            def vector(start: tirx.Expr, chain: int, wide: int = 1, repeated: Size = 0) -> None:
                 """`wide` vectors from `start`; their terms are added to accumulators from number `chain`."""
                 rooms = self.rooms(wide)
                 with emit.loop(wide * self.lanes, "vectorized") as lane:

@@ -15,6 +15,7 @@ from heterocc.compiler.lower.cpu.blocks import BlockView, read_blocks
 from heterocc.compiler.lower.cpu.generate.epilogue import STORED
 from heterocc.compiler.lower.cpu.generate.places import Linear, index, offset, shape_of
 from heterocc.compiler.lower.cpu.generate.read import Combination, Nest, combination, is_constant
+from heterocc.compiler.lower.cpu.sizes import Size, is_one, same, typical
 from heterocc.compiler.lower.kernels.expressions import (
     dtype_of,
     is_conditional,
@@ -122,7 +123,7 @@ class _Reader:
     function: tirx.PrimFunc
     blocks: Sequence[BlockView]
     loops: list[tirx.Var] = field(default_factory=list)
-    extents: list[int] = field(default_factory=list)
+    extents: list[Size] = field(default_factory=list)
     row: tuple[int, ...] = ()
     _places: list[tuple[tirx.Buffer, tuple[int | None, ...]]] = field(default_factory=list)
     """Buffers with the number of the loop of each dimension; None for dimensions of 1."""
@@ -132,7 +133,7 @@ class _Reader:
         outputs = [b for b in self.blocks if any(p.same_as(b.store.buffer) for p in self.function.params)]
         if not outputs:
             return None
-        largest = max(outputs, key=lambda b: _size(b))
+        largest = max(outputs, key=lambda b: typical(_size(b)))
         shape = shape_of(largest.store.buffer) or ()
         if not self._place(largest.store.buffer, tuple(self._loop(n) for n in shape)):
             return None
@@ -147,8 +148,8 @@ class _Reader:
             read.append(stage)
         return read[::-1] if self.row else None
 
-    def _loop(self, extent: int) -> int | None:
-        if extent == 1:
+    def _loop(self, extent: Size) -> int | None:
+        if is_one(extent):
             return None
         self.loops.append(tirx.Var(f"l{len(self.loops)}", "int64"))
         self.extents.append(extent)
@@ -165,9 +166,9 @@ class _Reader:
         """Assign loops to an output other than the largest."""
         shape, other = shape_of(buffer) or (), shape_of(largest) or ()
         dimensions = next(d for b, d in self._places if b.same_as(largest))
-        if len(shape) != len(other) or any(n not in (1, m) for n, m in zip(shape, other, strict=True)):
+        if len(shape) != len(other) or not all(is_one(n) or same(n, m) for n, m in zip(shape, other, strict=True)):
             return False
-        return self._place(buffer, tuple(None if n == 1 else d for n, d in zip(shape, dimensions, strict=True)))
+        return self._place(buffer, tuple(None if is_one(n) else d for n, d in zip(shape, dimensions, strict=True)))
 
     def _stage(self, block: BlockView) -> RowStage | None:
         spatial = [v for v, kind in zip(block.iters, block.kinds, strict=True) if kind == "S"]
@@ -177,7 +178,9 @@ class _Reader:
             spatial, extents = [], []  # the variable of a scalar's block
         if dimensions is None or len(dimensions) != len(spatial) or not is_iters(block.store.indices, spatial):
             return None
-        if any(e != (1 if d is None else self.extents[d]) for e, d in zip(extents, dimensions, strict=True)):
+        if not all(
+            is_one(e) if d is None else same(e, self.extents[d]) for e, d in zip(extents, dimensions, strict=True)
+        ):
             return None
         numbers = list(zip(spatial, dimensions, strict=True))
         combined, value = None, block.store.value
@@ -199,7 +202,7 @@ class _Reader:
     def _terms(self, block: BlockView, used: frozenset[int]) -> list[tuple[tirx.Var, int | None]] | None:
         """The row's loops for the loops of a reduction; None if it is over another row, or over single elements."""
         every = list(zip(block.iters, block.kinds, block.extents, strict=True))
-        extents = [e for _, kind, e in every if kind == "R" and e > 1]
+        extents = [e for _, kind, e in every if kind == "R" and not is_one(e)]
         if not extents:
             return None
         if not self.row:
@@ -210,7 +213,7 @@ class _Reader:
         if [self.extents[n] for n in self.row] != extents or used & set(self.row):
             return None
         left = iter(self.row)
-        return [(v, next(left) if e > 1 else None) for v, kind, e in every if kind == "R"]
+        return [(v, None if is_one(e) else next(left)) for v, kind, e in every if kind == "R"]
 
     def _reads(self, value: tirx.Expr) -> bool:
         """Record the loops of the stages that a value reads."""
@@ -228,8 +231,8 @@ class _Reader:
         return True
 
 
-def _size(block: BlockView) -> int:
-    size = 1
+def _size(block: BlockView) -> Size:
+    size: Size = 1
     for extent, kind in zip(block.extents, block.kinds, strict=True):
         size *= extent if kind == "S" else 1
     return size

@@ -19,7 +19,7 @@ from heterocc.compiler.lower.cpu.generate.places import Axis, Place, at, index, 
 from heterocc.compiler.lower.cpu.generate.read import Combination, unless_empty
 from heterocc.compiler.lower.cpu.generate.rows.passes import Pass, is_row, is_slow, plan_passes
 from heterocc.compiler.lower.cpu.generate.rows.stages import Rows
-from heterocc.compiler.lower.cpu.sizes import filled, is_number, smaller, typical, with_guards
+from heterocc.compiler.lower.cpu.sizes import Size, filled, is_number, smaller, typical, with_guards
 from heterocc.compiler.lower.kernels.expressions import dtype_of, loads, outside_loads
 
 PARALLEL_ELEMENTS = 1 << 16
@@ -85,7 +85,7 @@ class RowWriter:
             and (n in self.plan.stored or (reads.count(n) > 1 and is_slow(rows.stages[n])))
         ]
 
-    def share_rows(self, count: int, size: int, body: Callable[[tirx.Expr], None]) -> None:
+    def share_rows(self, count: Size, size: Size, body: Callable[[tirx.Expr], None]) -> None:
         """Write `body(row)` for `count` rows, divided among threads.
 
         Each thread has `size` elements of memory for every stage that is stored, except for outputs.
@@ -95,7 +95,7 @@ class RowWriter:
         with emit.loop(tasks, "parallel" if parallel else "serial") as task:
             self.scratch = {number: emit.scratch(size) for number in self.kept if number not in self.homes}
             first, end = emit.share(task, tasks, count)
-            if is_number(count) and tasks == count:
+            if is_number(count) and is_number(tasks) and tasks == count:
                 body(task)
             else:
                 with build.serial(first, end) as row:
@@ -189,7 +189,7 @@ class RowWriter:
         spot: Spot,
         totals: dict[int, tirx.Buffer],
         first: int = 0,
-        repeated: int = 0,
+        repeated: Size = 0,
     ) -> None:
         """Write one vector of a pass.
 

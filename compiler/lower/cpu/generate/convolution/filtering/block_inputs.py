@@ -15,7 +15,7 @@ from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.places import index, overlapping
 from heterocc.compiler.lower.cpu.generate.read import Kernel
-from heterocc.compiler.lower.cpu.sizes import is_number, larger, smaller
+from heterocc.compiler.lower.cpu.sizes import Size, is_number, larger, smaller
 
 
 class BlockInputs:
@@ -43,12 +43,12 @@ class BlockInputs:
         self.packing = FilteredPanels(panels, filter_)
 
     @property
-    def steps(self) -> int:
+    def steps(self) -> Size:
         """The number of vectors of a row of tiles in the transforms."""
         return -(-self.wide // self.narrow)
 
     @property
-    def plane(self) -> int:
+    def plane(self) -> Size:
         """The distance in elements between planes of transformed inputs.
 
         The last vector of a channel may exceed it: the next channel is written later, but the next plane is not.
@@ -91,7 +91,7 @@ class BlockInputs:
             emit.put(inputs, emit.zeros(lanes), end, lanes)
 
     def _copy_rows(
-        self, arguments: Arguments, channel: tirx.Expr, copied: tirx.Buffer, first: tirx.Expr, lines: int
+        self, arguments: Arguments, channel: tirx.Expr, copied: tirx.Buffer, first: tirx.Expr, lines: Size
     ) -> None:
         """Copy the rows that outputs from row `first` read of a channel, or zeros if it is in the padding."""
         conv, part, flat = self.conv, self.across.extent, arguments.flat(self.conv.data)

@@ -11,6 +11,7 @@ from math import prod
 import numpy as np
 
 from heterocc.compiler.lower.cpu.generate.panels import Panels
+from heterocc.compiler.lower.cpu.sizes import as_number
 
 Matrix = tuple[tuple[float, ...], ...]
 
@@ -97,7 +98,7 @@ class FilteredPanels:
         apart = self.panels.apply(planes.astype(array.dtype).reshape(count, outputs, inputs)).reshape(count, -1)
         parts = []
         for run in self.panels.runs:
-            start, size = run.start * inputs, run.size * inputs
-            part = apart[:, start : start + run.count * size].reshape(count, run.count, size)
+            start, tiles, size = as_number(run.start) * inputs, as_number(run.count), run.size * inputs
+            part = apart[:, start : start + tiles * size].reshape(count, tiles, size)
             parts.append(part.transpose(1, 0, 2).ravel())
         return np.concatenate(parts)

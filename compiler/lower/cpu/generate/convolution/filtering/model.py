@@ -10,7 +10,7 @@ from heterocc.compiler.lower.cpu.generate.cores import Core
 from heterocc.compiler.lower.cpu.generate.emit import PARALLEL_WORK, sharing
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.tiles import Run, choose_tile, runs, vector_runs
-from heterocc.compiler.lower.cpu.sizes import is_number, larger, smaller, typical
+from heterocc.compiler.lower.cpu.sizes import Size, as_number, is_number, larger, smaller, typical
 
 PHASE_CYCLES = 1.5
 """The time of a number that is copied to an image of every so many columns, or back, each on its own."""
@@ -40,13 +40,13 @@ class Blocks:
     """
 
     isa: Isa
-    count: int
-    tall: int
-    wide: int
-    vectors: int
+    count: Size
+    tall: Size
+    wide: Size
+    vectors: Size
     channel_runs: tuple[Run, ...]
     vector_runs: tuple[Run, ...]
-    parts: int
+    parts: Size
     cycles: float
 
     def __str__(self) -> str:
@@ -69,9 +69,9 @@ def choose_blocks(conv: Convolution, isa: Isa, filter_: Filter = SMALL) -> Block
     if not is_fixed(conv):
         return _sized_blocks(conv, isa)
     conv = replace(conv, batch=conv.batch if is_number(conv.batch) else 1)
-    tall = -(-conv.rows.places // (filter_.outputs * conv.rows.dilation))
+    tall = -(-as_number(conv.rows.places) // (filter_.outputs * conv.rows.dilation))
     heights = sorted({-(-tall // count) for count in range(1, tall + 1)})
-    several = PARTS if conv.work >= PARALLEL_WORK else (1,)
+    several = PARTS if typical(conv.work) >= PARALLEL_WORK else (1,)
     every = (_blocks(conv, isa, height, parts, filter_) for height in heights for parts in several)
     return min(every, key=lambda b: b.cycles)
 
@@ -84,7 +84,7 @@ def is_fixed(conv: Convolution) -> bool:
 def _sized_blocks(conv: Convolution, isa: Isa) -> Blocks:
     """Blocks for maps of any size: as many whole rows of tiles as those of a typical map have tiles."""
     usual = choose_blocks(_typical(conv), isa)
-    most = usual.tall * usual.wide
+    most = as_number(usual.tall * usual.wide)
     tall, wide = -(-conv.rows.places // 2), -(-conv.columns.places // 2)
     # Two rows of tiles share half of the rows that they copy; a wide image has them if they stay in the cache.
     held = isa.core.second_cache // (4 * SMALL.planes * (conv.inputs + CHANNELS_HELD))
@@ -100,7 +100,7 @@ def _sized_blocks(conv: Convolution, isa: Isa) -> Blocks:
 
 def _blocks(conv: Convolution, isa: Isa, height: int, parts: int, filter_: Filter) -> Blocks:
     step, planes = filter_.outputs, filter_.planes
-    wide = -(-conv.columns.places // (step * conv.columns.dilation))
+    wide = -(-as_number(conv.columns.places) // (step * conv.columns.dilation))
     lines = height * conv.columns.dilation
     isa = isa.narrowed(lines * wide)
     narrow = isa.narrowed(wide).lanes
@@ -108,24 +108,26 @@ def _blocks(conv: Convolution, isa: Isa, height: int, parts: int, filter_: Filte
     vectors = -(-max(lines * wide, (lines - 1) * wide + narrow) // isa.lanes)
     tile = choose_tile(-(-conv.outputs // parts), vectors, _spared(isa))
     channels, columns = runs(conv.outputs, tile[0], parts), runs(vectors, tile[1])
-    rows = -(-conv.rows.places // conv.rows.dilation)
+    rows = -(-as_number(conv.rows.places) // conv.rows.dilation)
     count = conv.rows.dilation * -(-rows // min(step * height, rows))
-    steps = sum(r.count * v.count * isa.core.step_cycles(r.size, v.size) for r in channels for v in columns)
+    steps = sum(
+        typical(r.count) * typical(v.count) * isa.core.step_cycles(r.size, v.size) for r in channels for v in columns
+    )
     turns = lines * -(-wide // narrow)
     apart = PHASE_CYCLES * lines * step**2 * wide if conv.columns.dilation > 1 else 0.0
     core = isa.core
     streamed = _streaming(conv, vectors * isa.lanes, channels, filter_, core)
-    tiles = sum(r.count for r in channels)
+    tiles = as_number(sum(r.count for r in channels))
     inputs = (turns * core.filter_inputs[step] + 2 * apart) * conv.inputs
     outputs = planes * conv.inputs * steps + (turns * core.filter_outputs[step] + apart) * conv.outputs + streamed
-    tasks, share = conv.batch * count * parts, -(-tiles // parts) / tiles
+    tasks, share = as_number(conv.batch) * count * parts, -(-tiles // parts) / tiles
     cycles = tasks * (inputs + share * outputs) * sharing(conv.work, tasks)
     return Blocks(isa, count, height, wide, vectors, channels, columns, min(parts, tiles), cycles)
 
 
 def _streaming(conv: Convolution, tiles: int, channels: tuple[Run, ...], filter_: Filter, core: Core) -> float:
     """The time of a block for reloading data that does not stay in the second-level cache."""
-    walks, planes = sum(r.count for r in channels), filter_.planes
+    walks, planes = as_number(sum(r.count for r in channels)), filter_.planes
     inputs = planes * 4 * conv.inputs * tiles
     products = planes * 4 * max(r.size for r in channels) * tiles
     weights = planes * 4 * conv.inputs * conv.outputs

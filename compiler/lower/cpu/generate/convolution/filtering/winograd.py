@@ -32,7 +32,7 @@ from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.places import Place, index
 from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.generate.tiles import Run
-from heterocc.compiler.lower.cpu.sizes import Dim, is_number, typical
+from heterocc.compiler.lower.cpu.sizes import Dim, Size, as_number, is_number, typical
 
 
 def propose_winograd(kernel: Kernel, isa: Isa) -> Iterator[Candidate]:
@@ -93,7 +93,7 @@ class _Writer(BlockInputs):
         products = emit.scratch(self.filter.planes * self._product_plane() + self.narrow)
         return products, emit.scratch(self.filter.outputs * (self.blocks.tall * self.row_pitch + 2 * self.narrow))
 
-    def _product_plane(self) -> int:
+    def _product_plane(self) -> Size:
         return emit.spread(max(r.size for r in self.blocks.channel_runs) * self.tile_pitch)
 
     def _channels(
@@ -111,10 +111,11 @@ class _Writer(BlockInputs):
         emit.either_run(
             tiles, tile, lambda run: self._products(arguments, (inputs, outputs[0]), run, emit.start_of(run, tile))
         )
-        size, start = tiles[0].size, emit.start_of(tiles[0], tile)
+        size: Size = tiles[0].size
+        start = emit.start_of(tiles[0], tile)
         if len(tiles) == 2:  # the code of outputs is long: tiles of both sizes have it in common
             later = tile >= index(tiles[1].first)
-            size = Dim(size, emit.bound(tirx.Select(later, index(tiles[1].size), index(size))))
+            size = Dim(tiles[0].size, emit.bound(tirx.Select(later, index(tiles[1].size), index(size))))
             start = emit.bound(tirx.Select(later, emit.start_of(tiles[1], tile), start))
         self._outputs(arguments, outputs, size, (image, start, first))
 
@@ -133,7 +134,7 @@ class _Writer(BlockInputs):
             def weight(term: tirx.Expr, base: tirx.Expr = base) -> tuple[tirx.Buffer, tirx.Expr]:
                 return weights, base + term * index(run.size)
 
-            def walk(count: int, step: Step, weight: Weight = weight) -> None:
+            def walk(count: Size, step: Step, weight: Weight = weight) -> None:
                 far = 4 * self.packing.size > self.isa.core.far_bytes
                 emit.in_turn(count, fetching(step, run.size, weight) if far else step)
 
@@ -166,7 +167,7 @@ class _Writer(BlockInputs):
         self,
         arguments: Arguments,
         buffers: tuple[tirx.Buffer, tirx.Buffer],
-        count: int,
+        count: Size,
         where: tuple[tirx.Expr, tirx.Expr, tirx.Expr],
     ) -> None:
         """Transform the products of `count` channels to rows of outputs, and store these."""
@@ -188,7 +189,7 @@ class _Writer(BlockInputs):
                 to = down * index(tall * self.row_pitch) + tile * index(tall * self.apart) + remainder
                 self._output_tile(products, source, image_rows, to)
 
-            def store(line: tirx.Expr, length: int) -> None:
+            def store(line: tirx.Expr, length: Size) -> None:
                 start = (first + line * index(self.pitch)) * index(width)
 
                 def place(number: tirx.Expr) -> Place:
@@ -205,10 +206,10 @@ class _Writer(BlockInputs):
             elif not is_number(self.blocks.count):
                 store(index(0), rows * width)
             else:
-                last = places - (self.blocks.count - 1) * self.rows
+                last = as_number(places - (self.blocks.count - 1) * self.rows)
                 of_last = first + index(self.rows) > index(places)
                 some, every = (partial(store, index(0), n * width) for n in (last, self.rows))
-                emit.either(of_last, some, every) if last < self.rows else every()
+                emit.either(of_last, some, every) if last < as_number(self.rows) else every()
 
     def _output_tile(self, products: tirx.Buffer, source: tirx.Expr, rows: tirx.Buffer, to: tirx.Expr) -> None:
         """Transform a vector of tiles of one channel to rows, each of which follows the one before."""
