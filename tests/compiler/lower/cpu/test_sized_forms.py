@@ -280,3 +280,12 @@ def test_a_part_without_elements_is_not_generated() -> None:
     function = module.mod[module.kernels[-1].symbol]
     with assuming(dims_of(function)):
         assert generate(function, set(), isa_of(cpu_target(CPU))) is None
+
+
+def test_a_product_over_a_size_of_the_run_is_one_also_if_something_is_added() -> None:
+    nodes = [_N("MatMul", ["a", "b"], ["p"]), _N("Add", ["p", "r"], ["y"])]
+    module = _kernels(nodes, {"a": (256, "k"), "b": ("k", 256), "r": (256, 256)}, {})
+    function = module.mod[module.kernels[0].symbol]
+    with assuming(dims_of(function)):
+        kernel = read_kernel(function, ())
+        assert kernel is not None and written_best(kernel, (propose_product,), isa_of(cpu_target(CPU))) is not None

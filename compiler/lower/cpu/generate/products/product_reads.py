@@ -163,7 +163,7 @@ class ProductReads:
                     emit.prefetch(arguments.flat(buffer), where)
 
         def walk(terms: Size, step: Step) -> None:
-            if typical(product.work) >= emit.PARALLEL_WORK and not panel.run.short:
+            if is_number(self.terms) and typical(product.work) >= emit.PARALLEL_WORK and not panel.run.short:
                 step = fetching_shares(step, self.terms, count, fetch, unroll=unroll)
             emit.in_turn(terms, step, unroll)
 
