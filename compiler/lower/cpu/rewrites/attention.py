@@ -20,13 +20,12 @@ from heterocc.compiler.lower.cpu.concatenations.appended import KEYS_ROOM, ROOMS
 from heterocc.compiler.lower.cpu.generate.attention.attention import hidden_sizes, write_attention
 from heterocc.compiler.lower.cpu.generate.attention.description import Attention, Operand, Step, strided
 from heterocc.compiler.lower.cpu.generate.isa import Isa
-from heterocc.compiler.lower.cpu.rewrites.bindings import Bindings
+from heterocc.compiler.lower.cpu.rewrites.bindings import Bindings, without_idle_calls
 from heterocc.compiler.lower.cpu.rewrites.operands import (
     broadcast_operand,
     dims_of,
     float_shape,
     repeated_heads,
-    without_idle_calls,
 )
 from heterocc.compiler.lower.cpu.sizes import Size, assuming, is_number, size_of, with_guards
 from heterocc.compiler.lower.relax.importer import ImportedFunction, dtype_name

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from collections.abc import Mapping
 
 import numpy as np
 import tvm
+import tvm_ffi
 from tvm import relax
 
 from heterocc.compiler.lower.cpu.rewrites.operands import float_shape
-from heterocc.compiler.lower.relax.importer import ImportedFunction
+from heterocc.compiler.lower.relax.importer import ImportedFunction, dtype_name
 from heterocc.compiler.lower.relax.widened import conversion
-from heterocc.compiler.lower.straight import bindings_of, outputs_of, vars_of
+from heterocc.compiler.lower.straight import bindings_of, outputs_of, substitute, vars_of, write_main
 
 
 class Bindings:
@@ -75,3 +77,45 @@ class Bindings:
         while any(self.call(source, f"relax.{name}") is not None for name in ("reshape", "expand_dims", "squeeze")):
             source = self.value_of[source].args[0]
         return source, view
+
+    def same(self, var: relax.Var, alias: Mapping[relax.Var, relax.Var]) -> relax.Var | None:
+        """The earlier variable that a call gives again; `alias` are those known for earlier ones."""
+        value = self.value_of[var]
+        source = value.args[0] if isinstance(value, relax.Call) and value.args else None
+        source = alias.get(source, source) if isinstance(source, relax.Var) else None
+        if source is None:
+            return None
+        if self.call(var, "relax.astype") is not None:
+            found, is_same = source, dtype_name(source.ty) == dtype_name(var.ty)
+        elif self.call(var, "relax.permute_dims") is not None:
+            first, then = (self.axes(turn, var.ty.ndim) for turn in (source, var))
+            is_same = first is not None and [first[axis] for axis in then or ()] == list(range(var.ty.ndim))
+            found = self.value_of[source].args[0] if is_same else source
+        else:
+            found = self.reshaped(var)[0] if self.call(var, "relax.broadcast_to") is None else source
+            is_same = found is not var and bool(tvm_ffi.structural_equal(found.ty.shape, var.ty.shape))
+        return alias.get(found, found) if is_same and isinstance(found, relax.Var) else None
+
+
+def without_idle_calls(function: ImportedFunction) -> ImportedFunction:
+    """The function without casts to the type and broadcasts to the shape that a value has.
+
+    Also without reshapes and transpositions that others take back: onnxruntime-genai repeats heads of keys, and makes
+    them columns, which MultiHeadAttention makes heads again.
+    """
+    graph = Bindings(function)
+    alias: dict[relax.Var, relax.Var] = {}
+    for binding in graph.bindings:
+        same = graph.same(binding.var, alias)
+        if same is not None and binding.var not in graph.outputs:
+            alias[binding.var] = same
+    if not alias:
+        return function
+    kept, live = [], {v for o in graph.outputs for v in vars_of(o)}
+    for binding in reversed(graph.bindings):
+        if binding.var in live:
+            value = substitute(binding.value, alias)
+            live.update(vars_of(value))
+            kept.append((binding.var, value, binding.var.name))
+    mod = write_main(function.mod, function.mod["main"].params, kept[::-1], graph.outputs)
+    return dataclasses.replace(function, mod=mod)

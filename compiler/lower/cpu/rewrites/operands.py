@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 
 import tvm_ffi
@@ -10,34 +9,7 @@ from tvm import relax, tirx
 
 from heterocc.compiler.lower.cpu.generate.attention.description import Operand, broadcast
 from heterocc.compiler.lower.cpu.sizes import Size, size_of
-from heterocc.compiler.lower.relax.importer import ImportedFunction, dtype_name
-from heterocc.compiler.lower.straight import bindings_of, outputs_of, substitute, write_main
-
-
-def without_idle_calls(function: ImportedFunction) -> ImportedFunction:
-    """The function without casts to the type and broadcasts to the shape that a value has."""
-    main = function.mod["main"]
-    outputs = outputs_of(main)
-    alias: dict[relax.Var, relax.Var] = {}
-    kept = []
-    for binding in bindings_of(main):
-        value = substitute(binding.value, alias)
-        if _is_idle(value, binding.var) and binding.var not in outputs:
-            alias[binding.var] = value.args[0]
-            continue
-        kept.append((binding.var, value, binding.var.name))
-    if not alias:
-        return function
-    return dataclasses.replace(function, mod=write_main(function.mod, main.params, kept, outputs))
-
-
-def _is_idle(value: relax.Expr, var: relax.Var) -> bool:
-    if not isinstance(value, relax.Call) or not isinstance(value.args[0], relax.Var):
-        return False
-    name, old, new = getattr(value.op, "name", ""), value.args[0].ty, var.ty
-    if name == "relax.astype":
-        return dtype_name(old) == dtype_name(new)
-    return name == "relax.broadcast_to" and bool(tvm_ffi.structural_equal(old.shape, new.shape))
+from heterocc.compiler.lower.relax.importer import dtype_name
 
 
 def dims_of(param: relax.Var) -> Sequence[tirx.Expr]:

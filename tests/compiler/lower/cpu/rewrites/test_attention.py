@@ -293,6 +293,39 @@ def test_rows_that_are_made_zero_afterwards_are_part_of_the_kernel(empty: str, k
     assert_same(execute(job(made), lowered, feeds), run_ort(made, feeds), rtol=1e-5)
 
 
+def test_repeated_heads_that_were_columns_in_between_are_read_where_they_are() -> None:
+    """onnxruntime-genai repeats keys and values like this before a MultiHeadAttention."""
+    feeds = {"q": floats(1, 6, 5, 8), "k": floats(1, 2, 11, 8), "v": floats(1, 2, 11, 8)}
+    nodes = []
+    for name in "kv":
+        nodes += [
+            node("Unsqueeze", [name, "two"], [f"{name}1"]),
+            node("Expand", [f"{name}1", "wide"], [f"{name}2"]),
+            node("Reshape", [f"{name}2", "merged"], [f"{name}3"]),
+            node("Transpose", [f"{name}3"], [f"{name}4"], perm=[0, 2, 1, 3]),
+            node("Reshape", [f"{name}4", "columns"], [f"{name}5"]),
+            node("Reshape", [f"{name}5", "heads"], [f"{name}6"]),
+            node("Transpose", [f"{name}6"], [f"{name}7"], perm=[0, 2, 1, 3]),
+        ]
+    nodes += [
+        node("Transpose", ["k7"], ["kt"], perm=[0, 1, 3, 2]),
+        node("MatMul", ["q", "kt"], ["s"]),
+        node("Softmax", ["s"], ["p"], axis=-1),
+        node("MatMul", ["p", "v7"], ["y"]),
+    ]
+    sizes = {
+        "two": [2],
+        "wide": [1, 2, 3, 11, 8],
+        "merged": [1, 6, 11, 8],
+        "columns": [1, 11, 48],
+        "heads": [1, 11, 6, 8],
+    }
+    made = model(nodes, feeds, ["y"], {name: np.array(shape) for name, shape in sizes.items()})
+    lowered = lower(made)
+    assert len(lowered.kernels) == 1
+    assert_same(execute(job(made), lowered, feeds), run_ort(made, feeds), rtol=1e-5)
+
+
 def test_the_attention_operator_becomes_one_kernel(tmp_path: Path) -> None:
     shapes = {"q": (2, 3, 20, 16), "k": (2, 3, 30, 16), "v": (2, 3, 30, 16)}
     inputs = [helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, s) for n, s in shapes.items()]
