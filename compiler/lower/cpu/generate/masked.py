@@ -19,7 +19,7 @@ from heterocc.compiler.lower.cpu.generate.epilogue import (
     kept_stages,
     outputs_of,
 )
-from heterocc.compiler.lower.cpu.generate.places import Axis, Linear, Place, at, index, is_dense, offset
+from heterocc.compiler.lower.cpu.generate.places import Axis, Linear, Place, index, is_dense, offset, offset_at
 from heterocc.compiler.lower.cpu.generate.read import Fold, Kernel, Stage
 from heterocc.compiler.lower.cpu.sizes import Size, is_one
 from heterocc.compiler.lower.kernels.expressions import dtype_of, loads
@@ -124,8 +124,7 @@ def store_masked(
             for load in loads(stage.value):
                 form = None if _is_inside(kernel, load) else _form(kernel, stage, load)
                 if form is not None and is_one(along.step(form)):
-                    register, where = emit.registers(1, lanes), at(form, place(row, index(0)))
-                    assert where is not None
+                    register, where = emit.registers(1, lanes), offset_at(form, place(row, index(0)))
                     flat = arguments.flat(load.source)
                     inside = kept is None
                     taken = emit.vector(flat, where, lanes) if inside else masked_vector(flat, where, lanes, kept)

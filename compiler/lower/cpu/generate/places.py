@@ -177,6 +177,13 @@ def at(form: Linear, place: Place) -> tirx.Expr | None:
     return total
 
 
+def offset_at(form: Linear, place: Place) -> tirx.Expr:
+    """The offset at a place in whose axes it is linear."""
+    offset = at(form, place)
+    assert offset is not None
+    return offset
+
+
 def loop_values(place: Place, variables: Sequence[tirx.Var]) -> list[tuple[tirx.Var, tirx.Expr]]:
     """The value of each loop at a place; zero for loops that are not part of an axis, which run once."""
     values = dict(pair for axis, value in place for pair in axis.split(value))

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
@@ -98,13 +96,9 @@ def hidden_sizes(form: Attention) -> list[tirx.Var]:
 
 
 def _dynamic_sizes(form: Attention) -> list[tirx.Expr]:
-    return [size.expr for size in _sizes(form) if not is_number(size)]
-
-
-def _sizes(form: Attention) -> Iterator[Any]:
-    yield from (*form.outer, form.rows, form.keys, form.terms, form.columns)
-    for operand in form.operands:
-        yield from operand.shape
+    given = (n for operand in form.operands for n in operand.shape)
+    sizes = (*form.outer, form.rows, form.keys, form.terms, form.columns, *given)
+    return [as_expr(size) for size in sizes if not is_number(size)]
 
 
 def _written(form: Attention, isa: Isa) -> tirx.PrimFunc:

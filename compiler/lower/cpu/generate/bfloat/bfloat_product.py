@@ -17,7 +17,7 @@ from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.epilogue import can_store
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.pairs import rounded
-from heterocc.compiler.lower.cpu.generate.places import Place, at, index
+from heterocc.compiler.lower.cpu.generate.places import Place, index, offset_at
 from heterocc.compiler.lower.cpu.generate.products.product import ProductWriter
 from heterocc.compiler.lower.cpu.generate.products.product_form import find_product
 from heterocc.compiler.lower.cpu.generate.read import Kernel
@@ -75,9 +75,7 @@ class _Writer(ProductWriter):
             row = list(zip(axes, emit.unpacked(number, lengths), strict=True))
 
             def where(term: tirx.Expr) -> tirx.Expr:
-                there = at(side.form, [*row, (product.terms, term)])
-                assert there is not None
-                return there
+                return offset_at(side.form, [*row, (product.terms, term)])
 
             round_row(flat, where, as_number(product.terms.length), beside, (self.rows, number * index(self.pitch)))
 

@@ -18,7 +18,7 @@ from heterocc.compiler.lower.cpu.generate.candidates import Candidate
 from heterocc.compiler.lower.cpu.generate.emit import Arguments, Step
 from heterocc.compiler.lower.cpu.generate.epilogue import can_store
 from heterocc.compiler.lower.cpu.generate.isa import Isa
-from heterocc.compiler.lower.cpu.generate.places import Place, at, index
+from heterocc.compiler.lower.cpu.generate.places import Place, index, offset_at
 from heterocc.compiler.lower.cpu.generate.products.product import ProductWriter
 from heterocc.compiler.lower.cpu.generate.products.product_form import Product, find_product
 from heterocc.compiler.lower.cpu.generate.products.product_reads import Panel
@@ -98,8 +98,7 @@ class ByteWriter(ProductWriter):
             with emit.loop(panels.segments) as segment:
                 values = emit.unpacked(segment, [a.length for a in product.segments])
                 inside = zip(product.segments, values, strict=True)
-                data = at(form, [*place, (product.rows, at_tile[1]), *inside])
-                assert data is not None
+                data = offset_at(form, [*place, (product.rows, at_tile[1]), *inside])
                 weight = panel.number * index(panels.pitch) + segment * index(panels.groups * size * run.size)
                 self.walk(lambda groups, terms, n: step(Groups(data, weight, groups, terms), n))
 

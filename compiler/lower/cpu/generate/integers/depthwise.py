@@ -18,7 +18,7 @@ from heterocc.compiler.lower.cpu.generate.candidates import Candidate
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.epilogue import store_tile
 from heterocc.compiler.lower.cpu.generate.isa import Isa
-from heterocc.compiler.lower.cpu.generate.places import Linear, Place, at, index, offset, overlapping
+from heterocc.compiler.lower.cpu.generate.places import Linear, Place, index, offset, offset_at, overlapping
 from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.generate.terms import BYTES, in_vectors_of
 from heterocc.compiler.lower.cpu.generate.tiles import Run, runs
@@ -86,9 +86,8 @@ class _Writer:
         (buffer, form), lanes, group = self.sides[side], self.isa.lanes, self.groups[number]
         vectors = []
         for taps in group:
-            where = at(form, [*place, *((axis, index(tap)) for axis, tap in zip(self.down, taps, strict=True))])
-            assert where is not None
-            vectors.append(emit.vector(arguments.flat(buffer), where, lanes))
+            inside = ((axis, index(tap)) for axis, tap in zip(self.down, taps, strict=True))
+            vectors.append(emit.vector(arguments.flat(buffer), offset_at(form, [*place, *inside]), lanes))
         return _grouped(vectors, self.kind.together)
 
     def _tile(

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 
 from tvm import tirx
 from tvm.script.ir_builder import tirx as build
@@ -23,7 +22,7 @@ from heterocc.compiler.lower.cpu.generate.integers.limited import (
     room_for,
 )
 from heterocc.compiler.lower.cpu.generate.isa import Isa
-from heterocc.compiler.lower.cpu.generate.places import Place, at, index
+from heterocc.compiler.lower.cpu.generate.places import Place, index, offset_at
 from heterocc.compiler.lower.cpu.generate.products.product_form import Product
 from heterocc.compiler.lower.cpu.generate.products.product_reads import Panel
 from heterocc.compiler.lower.cpu.generate.read import Kernel
@@ -52,11 +51,11 @@ def propose_limited_product(kernel: Kernel, isa: Isa) -> Iterator[Candidate]:
         if left:
             limited = LimitedPanels(panels, depth, room_for(max(left)), steps)
             writer = LimitedWriter(kernel, product, isa, limited)
-            yield Candidate("limited product", writer.cycles, partial(_as_proposed, writer), f"of {depth}")
 
+            def as_proposed(_: Isa, writer: LimitedWriter = writer) -> LimitedWriter:
+                return writer
 
-def _as_proposed(writer: LimitedWriter, _: Isa) -> LimitedWriter:
-    return writer
+            yield Candidate("limited product", writer.cycles, as_proposed, f"of {depth}")
 
 
 class LimitedWriter(ByteWriter):
@@ -102,8 +101,7 @@ class LimitedWriter(ByteWriter):
         data, param = product.numbers.load.source, self.kernel.function.params[self.panels.argument]
         flat, weights = arguments.flat(data), arguments.flat(param)
         pitch = product.rows.stride(product.numbers.form)
-        start = at(product.numbers.form, [*place, *((axis, index(0)) for axis in product.segments)])
-        assert start is not None
+        start = offset_at(product.numbers.form, [*place, *((axis, index(0)) for axis in product.segments)])
 
         def word(place: int, number: tirx.Expr) -> tirx.Expr:
             where = index(place) + number * index(4)

@@ -19,7 +19,7 @@ from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.epilogue import store_tile
 from heterocc.compiler.lower.cpu.generate.integers.byte_product import ByteWriter, find_integer_product
 from heterocc.compiler.lower.cpu.generate.isa import Isa
-from heterocc.compiler.lower.cpu.generate.places import Place, at, index
+from heterocc.compiler.lower.cpu.generate.places import Place, index, offset_at
 from heterocc.compiler.lower.cpu.generate.products.product_form import Product
 from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.generate.tiles import Run, runs
@@ -185,7 +185,7 @@ class MatrixWriter(ByteWriter):
         with emit.loop(panels.segments) as segment:
             values = emit.unpacked(segment, [a.length for a in product.segments])
             inside = list(zip(product.segments, values, strict=True))
-            starts = [at(product.numbers.form, [*place, *inside]) for place in places]
+            starts = [offset_at(product.numbers.form, [*place, *inside]) for place in places]
             base = number * index(panels.pitch) + segment * index(matrices * size)
             with emit.loop(matrices) as matrix:
                 term = matrix * index(panels.chunk)
@@ -196,7 +196,6 @@ class MatrixWriter(ByteWriter):
                     where = weights[base + matrix * index(size) + index(v * _BYTES)]
                     _run("tileloadd64", _number(register), tirx.address_of(where), index(run.size * _BYTES))
                 for n, start in enumerate(starts):
-                    assert start is not None
                     data = tirx.address_of(self.data[start + term])
                     _run("tileloadd64", _number(_DATA[n]), data, pitch)
                     for v, register in enumerate(columns):

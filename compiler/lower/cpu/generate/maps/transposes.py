@@ -22,10 +22,10 @@ from heterocc.compiler.lower.cpu.generate.places import (
     Axis,
     Linear,
     Place,
-    at,
     index,
     is_dense,
     offset,
+    offset_at,
     overlapping,
     shape_of,
 )
@@ -121,9 +121,7 @@ def _write_block(
     lanes = map_.lanes
 
     def start(form: Linear, i: int) -> tirx.Expr:
-        where = at(form, [*place, (map_.along, column + index(i)), (map_.across, row)])
-        assert where is not None
-        return where
+        return offset_at(form, [*place, (map_.along, column + index(i)), (map_.across, row)])
 
     def turn() -> None:
         blocks = []

@@ -32,7 +32,7 @@ from heterocc.compiler.lower.cpu.generate.fetch import epilogue_reads, written_f
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.masked import can_mask, store_masked
 from heterocc.compiler.lower.cpu.generate.panels import Panels
-from heterocc.compiler.lower.cpu.generate.places import Axis, Place, at, index, overlapping, shape_of
+from heterocc.compiler.lower.cpu.generate.places import Axis, Place, index, offset_at, overlapping, shape_of
 from heterocc.compiler.lower.cpu.generate.products.few_columns import FEW, few_sums
 from heterocc.compiler.lower.cpu.generate.products.product_form import Product, Side, find_product
 from heterocc.compiler.lower.cpu.generate.products.product_reads import Panel, ProductReads
@@ -263,9 +263,7 @@ class ProductWriter(ProductReads):
         def number(column: tirx.Expr, term: tirx.Expr) -> tirx.Expr:
             # Columns that do not exist are the last one again, and are not stored.
             there = tirx.min(column, index(self.length - 1))
-            where = at(side.form, [*place, (self.product.columns, there), (self.product.terms, term)])
-            assert where is not None
-            return vectors[where]
+            return vectors[offset_at(side.form, [*place, (self.product.columns, there), (self.product.terms, term)])]
 
         def weight(term: tirx.Expr) -> tuple[tirx.Buffer, tirx.Expr]:
             first_of_term = weights(index(0), term)

@@ -54,33 +54,29 @@ def find_product(kernel: Kernel, *, by_weight: bool = False) -> Product | None:
     One `by_weight` has numbers of the left factor and vectors of the right one, a weight for all rows. Its terms lie in
     a row, and may be in segments.
     """
-    sides = [_side(kernel, load) for load in (kernel.left, kernel.right)]
-    if (
-        sides[0] is None
-        or sides[1] is None
-        or kernel.argument(sides[0].load.source) == kernel.argument(sides[1].load.source)
-    ):
+    left, right = (_side(kernel, load) for load in (kernel.left, kernel.right))
+    if left is None or right is None or kernel.argument(left.load.source) == kernel.argument(right.load.source):
         return None
     places = [i for i in kernel.places if not is_one(kernel.extents[i])]
     terms = [i for i in kernel.terms if not is_one(kernel.extents[i])]
-    moving = [[moves(side.form.steps[i]) for side in sides if side is not None] for i in range(len(kernel.loops))]
+    moving = [[moves(side.form.steps[i]) for side in (left, right)] for i in range(len(kernel.loops))]
     if any(moving[i] == [False, False] for i in places) or any(moving[i] != [True, True] for i in terms):
         return None
     along = next((i for i in reversed(places) if moving[i] != [True, True]), None)
     if not by_weight and (along is None or (places and places[-1] != along)):
         return None
-    right = by_weight or along is None or moving[along][1]
-    numbers, vectors = (sides[0], sides[1]) if right else (sides[1], sides[0])
-    assert numbers is not None and vectors is not None
+    moves_right = by_weight or along is None or moving[along][1]
+    numbers, vectors = (left, right) if moves_right else (right, left)
     written = offset([kernel.loops[i] for i in kernel.places], kernel.sum_, kernel.loops)
     assert written is not None
-    only_vectors = [i for i in places if moving[i] == [not right, right]]
-    only_numbers = [i for i in places if moving[i] == [right, not right]]
+    only_vectors = [i for i in places if moving[i] == [not moves_right, moves_right]]
+    only_numbers = [i for i in places if moving[i] == [moves_right, not moves_right]]
     columns = kernel.last_run(only_vectors, [vectors.form, written])
     rows = kernel.last_run(only_numbers, [numbers.form])
     if len(rows.loops) < len(only_numbers):
         # In the order of the numbers in memory, all rows may be one axis, and each tile of rows full.
-        rows = max(rows, kernel.last_run(by_step(only_numbers, numbers.form), [numbers.form]), key=_loops)
+        in_memory = kernel.last_run(by_step(only_numbers, numbers.form), [numbers.form])
+        rows = max(rows, in_memory, key=lambda axis: len(axis.loops))
     others = [i for i in places if i not in (*columns.loops, *rows.loops)]
     outer = tuple(kernel.axis([i]) for i in others)
     if by_weight:
@@ -102,10 +98,6 @@ def find_product(kernel: Kernel, *, by_weight: bool = False) -> Product | None:
 def by_step(loops: Sequence[int], form: Linear) -> list[int]:
     """Loops in the order in which they step through memory, the largest steps first."""
     return sorted(loops, key=lambda n: -abs(typical(form.steps[n])))
-
-
-def _loops(axis: Axis) -> int:
-    return len(axis.loops)
 
 
 def _worth_it(product: Product) -> bool:

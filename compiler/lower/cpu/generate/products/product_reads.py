@@ -15,7 +15,7 @@ from heterocc.compiler.lower.cpu.generate.fetch import epilogue_reads, fetching_
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.masked import mask, masked_vector
 from heterocc.compiler.lower.cpu.generate.panels import Panels
-from heterocc.compiler.lower.cpu.generate.places import Place, at, index
+from heterocc.compiler.lower.cpu.generate.places import Place, at, index, offset_at
 from heterocc.compiler.lower.cpu.generate.products.copied_columns import Columns, copy_columns
 from heterocc.compiler.lower.cpu.generate.products.product_form import Product, Side
 from heterocc.compiler.lower.cpu.generate.read import Kernel
@@ -77,9 +77,8 @@ class ProductReads:
             if packing is not None:
                 base = self._packed_base(packing, place) + first * index(packing.steps)
                 return flat[base + term * index(rows.size) + row]
-            return self._element(
-                arguments, [*place, (product.rows, first + row), (product.terms, term)], product.numbers
-            )
+            here = [*place, (product.rows, first + row), (product.terms, term)]
+            return flat[offset_at(product.numbers.form, here)]
 
         return broadcast
 
@@ -101,8 +100,7 @@ class ProductReads:
                 base = self._packed_base(packing, place) + number * index(lanes * packing.steps)
                 start = base + term * index(run.size * lanes) + index(column * lanes)
                 return emit.as_float(emit.vector(flat, start, lanes))
-            where = at(product.vectors.form, [*place, (product.columns, starts[column]), (product.terms, term)])
-            assert where is not None
+            where = offset_at(product.vectors.form, [*place, (product.columns, starts[column]), (product.terms, term)])
             if run.short:
                 return masked_vector(flat, where, lanes, self._filled(lanes))
             return emit.vector(flat, where, lanes)
@@ -127,9 +125,7 @@ class ProductReads:
             def fetch_row(term: tirx.Expr) -> None:
                 for start in panel.starts:
                     next_ = (product.columns, start + index(ahead))
-                    where = at(product.vectors.form, [*place, next_, (product.terms, term)])
-                    if where is not None:
-                        emit.prefetch(flat, where)
+                    emit.prefetch(flat, offset_at(product.vectors.form, [*place, next_, (product.terms, term)]))
 
             items, fetch = product.terms.length, fetch_row
         elif packing is None or 4 * packing.size <= self.isa.core.fetched_weights or (is_number(tiles) and tiles == 1):
@@ -241,27 +237,11 @@ class ProductReads:
     def _columns(self, arguments: Arguments, place: Place) -> Columns:
         """The vectors' side at a place of the outer axes."""
         side, columns, terms = self.product.vectors, self.product.columns, self.product.terms
-
-        def there(column: tirx.Expr, term: tirx.Expr) -> Place:
-            return [*place, (columns, column), (terms, term)]
-
-        def read(column: tirx.Expr, term: tirx.Expr) -> tirx.Expr:
-            return self._element(arguments, there(column, term))
-
-        beside = is_one(columns.step(side.form))
-        if beside or not is_one(terms.step(side.form)):
-            return Columns(terms.length, read, beside)
+        flat = arguments.flat(side.load.source)
 
         def where(column: tirx.Expr, term: tirx.Expr) -> tirx.Expr:
-            found = at(side.form, there(column, term))
-            assert found is not None
-            return found
+            return offset_at(side.form, [*place, (columns, column), (terms, term)])
 
-        return Columns(terms.length, read, beside, arguments.flat(side.load.source), where)
-
-    def _element(self, arguments: Arguments, place: Place, side: Side | None = None) -> tirx.Expr:
-        """A number of a side, by default the vectors'."""
-        side = side or self.product.vectors
-        where = at(side.form, place)
-        assert where is not None
-        return arguments.flat(side.load.source)[where]
+        beside = is_one(columns.step(side.form))
+        in_a_row = (flat, where) if not beside and is_one(terms.step(side.form)) else (None, None)
+        return Columns(terms.length, lambda column, term: flat[where(column, term)], beside, *in_a_row)
