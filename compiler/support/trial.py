@@ -37,6 +37,9 @@ MOST_TOGETHER = 5_000
 MOST_ENDS = 2048
 """The most inputs and outputs of a node of which code is made; code for 10,000 takes minutes."""
 
+MOST_NAMED = 1024
+"""The most named sizes of a model of which code is made: passes of TVM take time with the square of their number."""
+
 _OF_THIS_PROCESS = (ImportError, MemoryError, OSError)
 """Exceptions that another process may not meet: what a trial answers then is not kept on disk."""
 
@@ -153,6 +156,9 @@ class Support:
         ends = len(proto.input) + len(proto.output)
         if ends > MOST_ENDS:
             return Refusal("limit", f"it has {ends} inputs and outputs, more than {MOST_ENDS}")
+        named = 0 if self.model.symbols is None else len(self.model.symbols.names)
+        if named > MOST_NAMED:
+            return Refusal("limit", f"the model has {named} named sizes, more than {MOST_NAMED}")
         return self._by_values(node, device)
 
     def _by_values(self, node: Node, device: TargetDevice) -> Refusal | None:

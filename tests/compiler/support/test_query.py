@@ -203,6 +203,16 @@ def test_a_node_of_thousands_of_inputs_or_outputs_is_refused_before_any_trial(
         assert ("inputs and outputs, more than 20" in str(result.reason(node.name, "CPU"))) is refused
 
 
+def test_no_code_is_made_of_a_model_of_more_named_sizes_than_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trial, "MOST_NAMED", 3)
+    for count, refused in (3, False), (4, True):
+        nodes = [onnx_node("Neg", f"x{n}", f"y{n}") for n in range(count)]
+        inputs, outputs = ([value(f"{kind}{n}", [f"d{n}"]) for n in range(count)] for kind in "xy")
+        result = query_model(import_model(onnx_model(nodes, inputs, outputs), keep_dims=True), "CPU,ORT")
+        assert set(result.values()) == {"ORT" if refused else "CPU"}
+        assert ("4 named sizes, more than 3" in str(result.reason(result.graph.nodes[0].name, "CPU"))) is refused
+
+
 def test_the_last_resort_comes_after_all_others_wherever_it_stands(sub_reshape: ImportedModel) -> None:
     assert by_label(ask(sub_reshape, ORT, D0)) == {"sub": "ORT", "reshape": "D0"}
 
