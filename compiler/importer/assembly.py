@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 
 from heterocc.compiler.importer.draft.draft import INLINE_BYTES, Draft, opsets, reads, to_stub, to_tensor
@@ -30,6 +31,29 @@ def rename(draft: Draft) -> tuple[dict[str, str], Namer]:
     draft.origins = {nodes[name]: original for name, original in draft.origins.items() if name in nodes}
     draft.affinity = {nodes[name]: device for name, device in draft.affinity.items() if name in nodes}
     return {new: name for name, new in values.items()}, namer
+
+
+def rename_known(draft: Draft, known: Mapping[str, Value] | None) -> tuple[dict[str, str], dict[str, Value] | None]:
+    """The names so far, as `rename` returns them, and what is known of the values under their new names.
+
+    Nothing is known any more if others than constants get new names: names of sizes come from nodes.
+    """
+    before = [node.name for node in draft.graph.node]
+    olds, _ = rename(draft)
+    changed = {old: new for new, old in olds.items() if new != old}
+    others = set(changed.values()) - draft.weights.keys()
+    if known is None or others or before != [node.name for node in draft.graph.node]:
+        return olds, None
+    symbols = draft.symbols
+    if symbols is not None and changed:
+        draft.symbols = replace(
+            symbols,
+            contents={changed.get(name, name): found for name, found in symbols.contents.items()},
+            fractions={changed.get(name, name): found for name, found in symbols.fractions.items()},
+            elements={changed.get(name, name): found for name, found in symbols.elements.items()},
+        )
+    values = known.items()
+    return olds, {changed.get(n, n): replace(v, name=changed[n]) if n in changed else v for n, v in values}
 
 
 def assembled(

@@ -15,7 +15,7 @@ import onnx
 from heterocc.artifacts.dtypes import container
 from heterocc.artifacts.errors import DynamicShapeError, HeteroccError, InputError, InvalidGraphError
 from heterocc.compiler.api.keywords import checked_keywords
-from heterocc.compiler.importer.assembly import assembled, rename
+from heterocc.compiler.importer.assembly import assembled, rename, rename_known
 from heterocc.compiler.importer.caches import narrow_caches
 from heterocc.compiler.importer.compressed import compress_weights
 from heterocc.compiler.importer.draft.draft import (
@@ -319,9 +319,9 @@ def _has_unknown_sizes(draft: Draft, values: Mapping[str, Value]) -> bool:
 
 def _finish(draft: Draft, stem: str, digest: Callable[[], str], given: GivenModel, where: str) -> ImportedModel:
     """Build the result of the import, with identifiers for names that ONNX's tools added."""
-    names = {new: given.names[old] for new, old in rename(draft)[0].items() if old in given.names}
+    olds, table = rename_known(draft, known_values(draft))
+    names = {new: given.names[old] for new, old in olds.items() if old in given.names}
     results = (o for n in draft.graph.node for o in n.output[:] if o)
-    table = known_values(draft)
     if table is None and draft.symbols is None:
         table = value_table(draft.graph, draft.weights)
         table = table if all(o in table and table[o].is_static for o in results) else None
