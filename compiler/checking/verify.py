@@ -199,9 +199,9 @@ def _against_model(
     bisect: bool,
     reporter: Reporter,
 ) -> VerifyReport:
-    given = read_files({s.name: s for s in bundle.manifest.model.inputs}, inputs) if inputs else None
     source = ModelSource(model_path, weights=_form(bundle))
     with load(path, devices, threads=threads, expect_digest=bundle.digest) as session:
+        given = read_files({info.name: info for info in session.inputs}, inputs, None) if inputs else None
         requests = _requests(bundle, session.variants, given)
         found: list[Difference] = []
         culprit: Culprit | None = None
@@ -326,7 +326,8 @@ def _of_import(
             vectors = find_vectors(model, None, seed)
             feed, outputs = dict(vectors.inputs), vectors.outputs
         else:
-            feed = {name: given[source] for name, source in _sources(model, model.graph.inputs) if source in given}
+            own = {name: given[source] for name, source in _sources(model, model.graph.inputs) if source in given}
+            feed = {**model.defaults, **own}
             outputs = Reference(model, model.graph.outputs).run(feed)
         require_same_meaning(model, feed, outputs)
         return model, feed, outputs

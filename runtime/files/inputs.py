@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -51,7 +51,7 @@ def read_inputs(
             raise UsageError(
                 "shapes are given for inputs that are read from files", where="--inputs", hint="leave one of them out"
             )
-        return read_files(infos, given)
+        return read_files(infos, given, [info.name for info in session.replaceable])
     goldens = golden_inputs(bundle, session.bundle.digest)
     wanted = request_shapes(session, goldens, shapes or {}, dims or {})
     fitting = next((g for g in goldens if all(g[n].shape == shape for n, shape in wanted.items() if n in g)), None)
@@ -145,16 +145,19 @@ def draw_narrow(shape: tuple[int, ...], dtype: str, rng: np.random.Generator) ->
     return np.asarray(rng.standard_normal(shape).astype(np.float32)).astype(narrow_dtype(dtype))
 
 
-def read_files(specs: Mapping[str, Tensor], given: Sequence[str]) -> dict[str, Any]:
+def read_files(
+    specs: Mapping[str, Tensor], given: Sequence[str], others: Collection[str] | None = ()
+) -> dict[str, Any]:
     """Read inputs from `in.npz`, `NAME=file.npy`, `NAME=file.bin`, or a directory of .npy files.
 
     A single input needs no NAME. No dtype is ever cast. `sequences` says how arrays are called that are sequences.
+    An .npz file may have arrays of the names in `others`; without these any, which are not read.
     """
     feed: dict[str, Array] = {}
     for text in given:
         name, path = _split(text, specs)
         if path.suffix.lower() == ".npz":
-            arrays = read_npz(path, specs, alone=True)
+            arrays = read_npz(path, specs, others)
             feed.update({name: _with_meaning(array, specs.get(name)) for name, array in arrays.items()})
             continue
         if path.is_dir():

@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import math
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -86,19 +86,21 @@ def header_of(stream: IO[bytes]) -> Header:
     return Header(tuple(shape), dtype, start.tell() + math.prod(shape) * dtype.itemsize)
 
 
-def read_npz(path: Path, specs: Mapping[str, Tensor] | None = None, *, alone: bool = False) -> dict[str, Array]:
-    """The arrays of an .npz file by name, in native byte order; with `specs` only those of these inputs.
+def read_npz(
+    path: Path, specs: Mapping[str, Tensor] | None = None, others: Collection[str] | None = None
+) -> dict[str, Array]:
+    """The arrays of an .npz file by name, in native byte order; with `specs` only those of these inputs, and `others`.
 
-    Nothing is read before all of them fit by their headers. `alone` says that there must be no others.
+    Nothing is read before all of them fit by their headers. With `others` no more arrays may be in the file.
 
     Raises FileMissingError or FeedError.
     """
     with _opened(path) as (archive, members):
-        wanted = [name for name in members if specs is None or _is_of_one(name, specs)]
-        other = next((name for name in members if name not in wanted), None)
-        if alone and other is not None:
-            hint = nearest(other, specs or ())
-            raise FeedError(f"the model has no input '{other}'", where=str(path), hint=hint)
+        wanted = [name for name in members if specs is None or name in (others or ()) or _is_of_one(name, specs)]
+        unknown = None if others is None else next((name for name in members if name not in wanted), None)
+        if unknown is not None:
+            hint = nearest(unknown, specs or ())
+            raise FeedError(f"the model has no input '{unknown}'", where=str(path), hint=hint)
         for name in wanted:
             size = archive.getinfo(members[name]).file_size
             _header(archive, members[name]).require_fits(None if specs is None else specs.get(name), path, size)

@@ -131,6 +131,9 @@ def test_members_that_are_not_what_their_headers_say_are_refused_unread(
         tracemalloc.stop()
 
 
-def test_arrays_that_a_compile_does_not_ask_for_are_not_read(tmp_path: Path) -> None:
+def test_arrays_that_nobody_asks_for_are_not_read(tmp_path: Path) -> None:
     sparse_npy(tmp_path / "x.npy", (3, 2**23), 3 * 2**25)
-    assert read_npz(archive_of(tmp_path / "in.npz", {"label.npy": tmp_path / "x.npy"}), {"x": INFO}) == {}
+    path = archive_of(tmp_path / "in.npz", {"label.npy": tmp_path / "x.npy"})
+    assert read_npz(path, {"x": INFO}) == read_files({"x": INFO}, [str(path)], None) == {}
+    with pytest.raises(FeedError, match="the numbers were read"):
+        read_files({"x": INFO}, [str(path)], ["label"])

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from heterocc.artifacts.errors import BundleError, FeedError, UsageError
 from heterocc.compiler import compile_model
+from heterocc.compiler.checking.verify import verify_bundle
 from heterocc.compiler.cli.main import app
 from heterocc.compiler.importer.pipeline import import_model
 from heterocc.compiler.importer.reading import defaults
@@ -60,6 +61,10 @@ def test_a_run_may_leave_out_or_replace_each_of_them(tmp_path: Path, devices: st
                 for name, array in feed.items():
                     binding.inputs[name] = array
                 np.testing.assert_allclose(binding.run()["y"], session.run(feed)["y"], rtol=1e-5)
+    for number, feed in enumerate(feeds[:2] if devices == "CPU" else ()):
+        onnx.save(proto, tmp_path / "m.onnx")
+        np.savez(tmp_path / f"{number}.npz", **feed)
+        assert verify_bundle(tmp_path / "m.hcb", tmp_path / "m.onnx", inputs=[str(tmp_path / f"{number}.npz")]).ok
     shown = CliRunner().invoke(app, ["inspect", str(tmp_path / "m.hcb")]).stdout
     assert shown.count("may be left out") == 2 and "x: float32" in shown
 
