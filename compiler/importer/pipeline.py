@@ -34,6 +34,7 @@ from heterocc.compiler.importer.folding.loops import require_few_trips
 from heterocc.compiler.importer.folding.pad_fusion import fuse_pads
 from heterocc.compiler.importer.folding.ranges import write_ranges
 from heterocc.compiler.importer.folding.simplify import simplify
+from heterocc.compiler.importer.folding.stacked import reduce_stacked
 from heterocc.compiler.importer.folding.whole_slices import state_backward_ends
 from heterocc.compiler.importer.given import GivenModel
 from heterocc.compiler.importer.model import ImportedModel, open_shapes
@@ -210,8 +211,7 @@ def _samples(model: ImportedModel, proposals: Proposals) -> Mapping[str, tuple[i
         typical = sampled.typical
         return work_of(typical.graph, typical.proto.graph.node, unknown)
 
-    found = proposals.first(work)
-    return MappingProxyType(model.allowed({name: tuple(shape) for name, shape in (found or {}).items()}))
+    return MappingProxyType(model.allowed({n: tuple(shape) for n, shape in (proposals.first(work) or {}).items()}))
 
 
 _LOOPS = (
@@ -228,6 +228,7 @@ REWRITES = (
     Step("write-ranges", lambda w: write_ranges(w.draft, w.values, w.namer), lambda o: o.fills),
     Step("fuse-convolutions", lambda w: fuse(w.draft), lambda o: o.window == "product"),
     Step("fuse-pads", lambda w: fuse_pads(w.draft), lambda o: o.window),
+    Step("reduce-stacked", lambda w: reduce_stacked(w.draft, w.values, w.namer), lambda o: o.reduces is not None),
     Step("take-out-kept", lambda w: take_out_kept(w.draft, w.values, w.namer), lambda o: o.control in ("loop", "scan")),
     *_LOOPS,
 )
@@ -311,8 +312,7 @@ def _ignored_in_a_branch(draft: Draft, values: Mapping[str, Value]) -> set[str]:
 
 def _has_unknown_sizes(draft: Draft, values: Mapping[str, Value]) -> bool:
     """Whether a value has sizes that are known only at run time, though those of inputs that are tensors are fixed."""
-    inputs = [values[i.name] for i in draft.graph.input]
-    if any(not v.is_static and container(v.dtype) is None for v in inputs):
+    if any(not v.is_static and container(v.dtype) is None for v in (values[i.name] for i in draft.graph.input)):
         return False
     return any(container(v.dtype) or (not v.is_opaque and not v.is_static) for v in values.values())
 
@@ -335,8 +335,7 @@ def _finish(draft: Draft, stem: str, digest: Callable[[], str], given: GivenMode
 def _unknown_operator(draft: Draft, name: str, where: str) -> InvalidGraphError:
     """The error for an operator that neither ONNX nor ONNX Runtime has, at its first node."""
     domain, _, op_type = name.rpartition("::")
-    nodes = (n for g in graphs_of(draft.graph) for n in g.node if (n.domain, n.op_type) == (domain, op_type))
-    node = next(nodes, None)
+    node = next((n for g in graphs_of(draft.graph) for n in g.node if (n.domain, n.op_type) == (domain, op_type)), None)
     if node is not None:
         label = next(iter(draft.origins.get(node.name, ())), node.name)
         where = f"{where}: node '{label}' ({op_type})"

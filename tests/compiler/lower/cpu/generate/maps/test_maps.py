@@ -152,6 +152,17 @@ def test_pixels_that_become_an_image_or_come_from_one_are_transposed_in_register
 
 
 @pytest.mark.parametrize("cpu", runnable())
+@pytest.mark.parametrize("count", [3, 4])
+def test_several_arrays_are_transposed_in_registers(cpu: str, count: int) -> None:
+    """Read one by one, three transposed results of convolutions took a third of the time of a word segmenter."""
+    given = {f"x{n}": floats(20, 33) for n in range(count)}
+    nodes = [*(node("Transpose", [name], [f"t{name}"]) for name in given), node("Max", [f"t{n}" for n in given], ["y"])]
+    kernel = Generated(nodes, given, {}, target_of(cpu))
+    check(kernel, np.max([*given.values()], axis=0).T)
+    assert "Shuffle" in str(kernel.done)
+
+
+@pytest.mark.parametrize("cpu", runnable())
 @pytest.mark.parametrize(
     ("dtype", "shape"),
     [
