@@ -83,10 +83,6 @@ class Core:
     """Weights of more bytes are fetched for the next panel or tile: other kernels of a network have run since they were
     read. mobilenetv2 takes 0.975 of the time with it, others 0.98 to 1.00."""
 
-    far_sums: float = 1.0
-    row_bytes: int = 1 << 20
-    """The time of sums, over the modelled one, of tiles that read more bytes for a row of outputs."""
-
     block_bytes: int = 0
     """What tiles with vectors along channels may read of a block of input channels, to stay in a first-level cache; 0
     for no blocks: a Zen 4 takes 1.01 to 1.26 times as long with them."""
@@ -124,7 +120,6 @@ AVX512 = Core(
     lanes=16,
     registers=32,
     spare=3,
-    far_sums=1.25,
     filter_inputs={2: 40.0, 4: 110.0},
     filter_outputs={2: 34.0, 4: 130.0},
     filter_weights={2: 32.0, 4: 4.4},

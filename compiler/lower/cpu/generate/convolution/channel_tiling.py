@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, Window
-from heterocc.compiler.lower.cpu.generate.convolution.input_rows import InputRows, far_time
+from heterocc.compiler.lower.cpu.generate.convolution.input_rows import InputRows
 from heterocc.compiler.lower.cpu.generate.convolution.taps_inside import taps_of
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.panels import Panels
@@ -219,8 +219,7 @@ class Tiling:
         lines = as_number(conv.rows.places)
         tap_rows = sum(len(taps_of(conv.rows, place)) for place in range(lines)) / lines
         row = self._row_cycles(self.tallest, self.widest // self.isa.lanes)
-        read = self.input_rows.row_bytes
-        return self.rows * tap_rows * conv.inputs * row * far_time(read, 4 * self.widest * self.packing.terms, self.isa)
+        return self.rows * tap_rows * conv.inputs * row
 
     def _parts(self) -> int:
         """The number of parts of the output channels, each of which copies the inputs by itself."""

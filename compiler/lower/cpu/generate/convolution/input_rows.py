@@ -65,11 +65,6 @@ MOST_IN_STRIDES = 64
 Chunk = Callable[[tirx.Buffer, tuple[tirx.Expr, tirx.Expr, tirx.Expr], tuple[tirx.Expr, Size]], None]
 
 
-def far_time(row_bytes: int, weight_bytes: int, isa: Isa) -> float:
-    """The factor of the time of sums if tiles read so many bytes of inputs for a row of outputs, and of weights."""
-    return isa.core.far_sums if row_bytes + weight_bytes > isa.core.row_bytes else 1.0
-
-
 def is_one_chunk(conv: Convolution, rows: int) -> bool:
     """Whether all outputs are one chunk of `rows` rows."""
     places = conv.rows.places
@@ -235,15 +230,9 @@ class InputRows:
         conv = self.conv
         sums = typical(self._vectors(rows)) * conv.inputs * conv.taps * conv.outputs / (2 * self.apart)
         numbers = self._copied_lines(rows) * typical(self.pitch)
-        if self.row_bytes > self.isa.core.copy_bytes:
-            sums *= far_time(self.row_bytes, 4 * CHANNELS_OF_A_TILE * conv.inputs * conv.taps, self.isa)
+        if 4 * self._copied_lines(1) * typical(self.pitch) > self.isa.core.copy_bytes:
             return sums + -(-conv.outputs // CHANNELS_OF_A_TILE) * numbers / LINE * self.isa.core.line
         return sums * (2.0 if 4 * numbers > self.isa.core.copy_bytes else 1.0)
-
-    @property
-    def row_bytes(self) -> int:
-        """What is copied for one row of outputs, in bytes."""
-        return 4 * self._copied_lines(1) * typical(self.pitch)
 
     def _copied_lines(self, rows: int) -> int:
         conv = self.conv

@@ -18,11 +18,8 @@ from heterocc.compiler.lower.cpu.generate.convolution.form import Window
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.masked import mask, masked_vector
 from heterocc.compiler.lower.cpu.generate.places import index
-from heterocc.compiler.lower.cpu.sizes import Size, as_number, is_number
+from heterocc.compiler.lower.cpu.sizes import Size
 from heterocc.compiler.lower.kernels.expressions import dtype_of
-
-MOST_WRITTEN = 16
-"""The most vectors of a row that are written one by one, so that only those at its ends have masks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,64 +54,49 @@ def copy_row(
     In vectors, the last one of each phase writes up to `lanes` - 1 numbers beyond the copied row. What is beyond may be
     the next phase, which is written again: the last vectors are written first.
     """
-    window, places = columns.window, (source, copied, to, columns)
-    if takes_vectors(window.stride, isa, dtype_of(copied)):
-        inside, outside = (partial(_vectors, read, *places, isa.lanes) for read in (flat, None))
-    else:
-        inside, outside = partial(_numbers, flat, *places), partial(_clear, copied, to, columns)
+    in_vectors = takes_vectors(columns.window.stride, isa, dtype_of(copied))
+    write = partial(_vectors, lanes=isa.lanes) if in_vectors else _numbers
+    inside, outside = (partial(write, read, source, copied, to, columns) for read in (flat, None))
     number, rows = row
     emit.either(tirx.all(number >= index(0), number < index(rows)), inside, outside)
-
-
-def _clear(copied: tirx.Buffer, to: tirx.Expr, columns: CopiedRow) -> None:
-    """Put the padding in place of a row."""
-    with emit.loop(len(columns.window.phases)) as place:
-        _pad(copied, to + place * index(columns.plane), columns.pitch, columns.padding)
 
 
 def _vectors(
     flat: tirx.Buffer | None, source: tirx.Expr, copied: tirx.Buffer, to: tirx.Expr, columns: CopiedRow, lanes: int
 ) -> None:
     """Copy all phases of a row, or the padding if there is no `flat`."""
-    window, pitch, plane = columns.window, columns.pitch, columns.plane
-    vectors = -(-pitch // lanes)
-    known = all(map(is_number, (window.size, window.before, pitch)))
+    window, plane = columns.window, columns.plane
+    vectors = -(-columns.pitch // lanes)
 
-    def loaded(first: tirx.Expr | int) -> tirx.Expr:
-        outside = isinstance(first, int) and not -lanes < first < as_number(window.size)
-        if flat is None or outside:
+    def loaded(first: tirx.Expr) -> tirx.Expr:
+        if flat is None:
             return emit.broadcast(tirx.const(columns.padding, "float32"), lanes)
-        place = index(first) if isinstance(first, int) else first
-        if isinstance(first, int) and 0 <= first <= as_number(window.size) - lanes:
-            return emit.vector(flat, source + place, lanes)
-        kept = mask(place, lanes, window.size)
-        return build.bind(masked_vector(flat, source + place, lanes, kept, columns.padding))
+        kept = mask(first, lanes, window.size)
+        return build.bind(masked_vector(flat, source + first, lanes, kept, columns.padding))
 
-    def put(place: tirx.Expr, first: tirx.Expr | int) -> None:
-        more = [n * lanes if isinstance(first, int) else index(n * lanes) for n in range(window.stride)]
-        parts = [loaded(first + further) for further in more]
-        for number, phase in enumerate(window.phases):
-            emit.put(copied, every(parts, window.stride, phase, lanes), to + index(number * plane) + place, lanes)
-
-    if flat is not None and known and as_number(vectors) <= MOST_WRITTEN:
-        for start in reversed(range(0, as_number(pitch), lanes)):
-            put(index(start), start * window.stride - as_number(window.before))
-        return
     with emit.loop(vectors) as number:
         place = (index(vectors - 1) - number) * index(lanes)
-        put(place, emit.bound(place * index(window.stride) - index(window.before)))
+        first = emit.bound(place * index(window.stride) - index(window.before))
+        parts = [loaded(first + index(n * lanes)) for n in range(window.stride)]
+        for phase, remainder in enumerate(window.phases):
+            emit.put(copied, every(parts, window.stride, remainder, lanes), to + index(phase * plane) + place, lanes)
 
 
-def _numbers(flat: tirx.Buffer, source: tirx.Expr, copied: tirx.Buffer, to: tirx.Expr, columns: CopiedRow) -> None:
-    """Copy all phases of a row, number by number."""
+def _numbers(
+    flat: tirx.Buffer | None, source: tirx.Expr, copied: tirx.Buffer, to: tirx.Expr, columns: CopiedRow
+) -> None:
+    """As `_vectors`, number by number."""
     window, pitch, padding = columns.window, index(columns.pitch), columns.padding
     with emit.loop(len(window.phases)) as number:
+        here = to + number * index(columns.plane)
+        if flat is None:
+            _pad(copied, here, columns.pitch, padding)
+            return
         shift = number * index(window.phases.step) - index(window.before)
         begin = -tirx.floordiv(shift, index(window.stride))
         end = -tirx.floordiv(shift - index(window.size), index(window.stride))
         first = emit.bound(tirx.max(index(0), tirx.min(pitch, begin)))
         last = emit.bound(tirx.max(first, tirx.min(pitch, end)))
-        here = to + number * index(columns.plane)
         _pad(copied, here, first, padding)
         with emit.loop(last - first) as column:
             there = source + shift + (first + column) * index(window.stride)
