@@ -1,5 +1,5 @@
 """Minimal filtering: convolutions that multiply transformed inputs and weights.
 
-`model.py` says where it is faster. `winograd.py`, `block_inputs.py` and `transforms.py` write it, and `filtered.py`
-transforms the weights.
+`model.py` says where it is faster. `winograd.py` and `transforms.py` write it, and `filtered.py` transforms the
+weights.
 """
