@@ -15,8 +15,8 @@ from heterocc.compiler.lower.cpu.programs.functions import INSERT, STACK, TUPLE
 from heterocc.compiler.lower.cpu.programs.program_builder import Builder, Dims
 from heterocc.compiler.lower.cpu.programs.steps import Again, Copy, Invoke, Step, Store, Text
 from heterocc.compiler.operators.table import of_node
-from heterocc.compiler.symbolic.given import Contents
-from heterocc.compiler.symbolic.sizes import Size
+from heterocc.compiler.symbolic.contents import array
+from heterocc.compiler.symbolic.sizes import number
 from heterocc.passes.graph import Value
 
 
@@ -204,7 +204,7 @@ class Loops:
             return ""
         if size.number is not None:
             return b.constant(f"{name}.trips", np.array(size.number, np.int64))
-        b.symbols.contents[f"{name}.trips"] = _contents(size)
+        b.symbols.contents[f"{name}.trips"] = array([size], ())
         return b.add("Size", [rows.outer], f"{name}.trips", value=("int64", ()))
 
     def _known_trips(self, repeat: Repeat) -> int | str | None:
@@ -228,7 +228,7 @@ class Loops:
         row = b.add("Unsqueeze", [rows.inner, first], f"{rows.outer}.row", value=(dtype, (1, *shape)))
         parts = [row, grown] if rows.reverse else [grown, row]
         size = b.symbols.sizes[f"{grown}.0"]
-        dims = b.symbols.dims((size + _ONE,)) or ()
+        dims = b.symbols.dims((size + number(1),)) or ()
         return b.add("Concat", parts, f"{grown}.more", value=(dtype, (*dims, *shape)), chosen={"axis": 0})
 
     def _finish(
@@ -266,12 +266,3 @@ def _copied(written: Mapping[str, onnx.NodeProto], name: str) -> str:
 
 def _dims(b: Builder, name: str) -> tuple[int, ...]:
     return tuple(d for d in b.values[name].shape or () if isinstance(d, int))
-
-
-def _contents(size: Size) -> Contents:
-    array = np.empty((), object)
-    array[()] = size
-    return array
-
-
-_ONE = Size((((), 1),))

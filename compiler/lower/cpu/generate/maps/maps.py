@@ -34,6 +34,7 @@ from heterocc.compiler.lower.cpu.sizes import (
     assume,
     assumed,
     at_least,
+    filled,
     is_number,
     is_one,
     smaller,
@@ -262,10 +263,7 @@ class _Writer:
 
     def _lanes(self, size: Size) -> int:
         """The numbers that are written together of `size` on the axis."""
-        lanes = self.wide if is_number(size) else self.rows * self.lanes
-        while is_number(size) and lanes > max(1, size):
-            lanes //= 2
-        return lanes
+        return filled(self.wide, size) if is_number(size) else self.rows * self.lanes
 
     def _is_linear(self, axis: Axis) -> bool:
         """Whether all that is read has a constant stride along an axis."""

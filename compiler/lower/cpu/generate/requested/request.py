@@ -50,13 +50,6 @@ class Request:
         shape = self.shapes[0]
         return Around(math.prod(shape[:axis]), shape[axis], as_number(math.prod(shape[axis + 1 :])))
 
-    def lanes(self, length: int) -> int:
-        """Lanes of a vector along an axis of `length` elements; 1 if it is shorter than the shortest."""
-        lanes = self.isa.lanes
-        while lanes > length:
-            lanes //= 2
-        return lanes
-
 
 def rows(extent: Size, elements: Size) -> AbstractContextManager[tirx.Expr]:
     """A loop, shared by the threads if there are enough elements."""

@@ -20,7 +20,7 @@ from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.places import index
 from heterocc.compiler.lower.cpu.generate.requested.request import Request, rows
 from heterocc.compiler.lower.cpu.generate.spans import folded, in_vectors
-from heterocc.compiler.lower.cpu.sizes import Size, as_number, is_number
+from heterocc.compiler.lower.cpu.sizes import Size, as_number, filled, is_number
 
 ABREAST = 4
 """Vectors that are compared before a branch."""
@@ -93,7 +93,7 @@ def write_index_of(request: Request, arguments: Sequence[tirx.Buffer]) -> None:
 
 def _write(request: Request, arguments: Sequence[tirx.Buffer], order: _Order, k: int) -> None:
     _, count, inner = request.around(request.number("axis"))
-    beside = 0 < k <= request.lanes(inner) // 2
+    beside = 0 < k <= filled(request.isa.lanes, inner) // 2
     data, *values, places = arguments
     # An axis of any size is checked when the kernel runs.
     enough = (
@@ -108,7 +108,7 @@ def _write_columns(
 ) -> None:
     """Few of columns beside each other, a vector of which is searched together: an element takes its place in each."""
     outer, count, inner = request.around(request.number("axis"))
-    lanes = request.lanes(inner)
+    lanes = filled(request.isa.lanes, inner)
     wide = min(max(1, ABREAST // k), -(-inner // lanes))
     tiles = -(-inner // (wide * lanes))
     with rows(outer * tiles, outer * count * inner) as task:
