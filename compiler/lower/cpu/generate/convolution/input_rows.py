@@ -37,9 +37,6 @@ CHANNELS_OF_FEW = 8
 COPYING = 0.06
 """The limit on the time of all copies of the same rows, one for each part of the channels, in that of their sums."""
 
-SHUFFLE_CYCLES = 1.5
-"""The time in cycles of a vector that is loaded and shuffled into a vector of columns by a stride above 2."""
-
 CHANNELS_OF_A_TILE = 8
 """The usual number of output channels of a tile."""
 
@@ -213,13 +210,11 @@ class InputRows:
     def _copy_cycles(self, rows: int) -> float:
         """Modelled time of one copy of the rows for `rows` rows of outputs."""
         lines, pitch = self._copied_lines(rows), typical(self.pitch)
-        stride = self.conv.columns.stride
+        stride, lanes = self.conv.columns.stride, self.isa.lanes
         if self.in_place:
             return 0.0
-        if stride <= 2:
-            return 2 * lines * (pitch / self.isa.lanes + 4)
-        if takes_vectors(stride, self.isa) and pitch >= self.isa.lanes:
-            return lines * (SHUFFLE_CYCLES * stride * -(-pitch // self.isa.lanes) + 8)
+        if stride <= 2 or (takes_vectors(stride, self.isa) and pitch >= lanes):
+            return lines * (max(stride, 2) * pitch / lanes + 8)
         return self.isa.core.copied_number * lines * pitch
 
     def _sum_cycles(self, rows: int) -> float:
