@@ -12,10 +12,19 @@ from onnx import helper
 
 from heterocc.compiler.importer.draft.draft import Draft, reads, set_nodes
 from heterocc.compiler.importer.draft.names import Namer
+from heterocc.compiler.importer.draft.written import written
+from heterocc.compiler.operators.table import of_node
 from heterocc.passes.graph import Value
 
-_SUMS = {"ReduceSum": "Sum", "ReduceMean": "Mean"}
-_EXTREMES = {"ReduceMax": "Greater", "ReduceMin": "Less"}
+_SUMS: Mapping[str | None, str] = {"sum": "result = Sum ({})", "mean": "result = Mean ({})"}
+_PAIRS: Mapping[str | None, str] = {
+    "largest": "above = Greater (value, before)\nresult = Where (above, value, before)",
+    "smallest": "below = Less (value, before)\nresult = Where (below, value, before)",
+}
+"""What reductions become: of all values, or of each and the result of those before it.
+
+Of NaN a reduction makes what it does in ONNX Runtime, unlike Max and Min: it stays only if it is the first value.
+"""
 _FLOATS = ("float16", "float32", "float64")
 
 
@@ -26,7 +35,7 @@ def reduce_stacked(draft: Draft, values: Mapping[str, Value], namer: Namer) -> b
     not take integers. What the reduction becomes has the origins of the stack, too.
     """
     nodes = draft.graph.node
-    if not any(n.op_type in _SUMS or n.op_type in _EXTREMES for n in nodes):
+    if not any(map(_reduces, nodes)):
         return False
     made = {o: n for n in nodes for o in n.output if o}
     read = Counter([*(o.name for o in draft.graph.output), *(name for n in nodes for name in reads(n))])
@@ -53,22 +62,26 @@ def reduce_stacked(draft: Draft, values: Mapping[str, Value], namer: Namer) -> b
 
 
 def _combined(node: onnx.NodeProto, values: Sequence[str], namer: Namer) -> Iterator[onnx.NodeProto]:
-    """The nodes that a reduction becomes.
+    """The nodes that a reduction becomes."""
 
-    Of NaN a reduction makes what it does in ONNX Runtime, unlike Max and Min: it stays only if it is the first value.
-    """
-    if node.op_type in _SUMS:
-        yield helper.make_node(_SUMS[node.op_type], values, node.output, node.name)
+    def new(name: str) -> str:
+        return namer.give(f"{node.name}_{name}", "v")
+
+    kind, result = of_node(node).reduces, node.output[0]
+    if kind in _SUMS:
+        numbered = {f"value{number}": value for number, value in enumerate(values)}
+        text = _SUMS[kind].format(", ".join(numbered))
+        yield from written(text, {**numbered, "result": result}, new, lambda _: node.name)
         return
-    so_far, comparison = values[0], _EXTREMES[node.op_type]
+    before = values[0]
     for number, value in enumerate(values[1:], 2):
-        other = namer.give(f"{node.name}_{comparison}", "v")
-        yield helper.make_node(comparison, [value, so_far], [other], namer.give(f"{node.name}_{comparison}", "n"))
-        is_last = number == len(values)
-        chosen = node.output[0] if is_last else namer.give(f"{node.name}_chosen", "v")
-        name = node.name if is_last else namer.give(f"{node.name}_chosen", "n")
-        yield helper.make_node("Where", [other, value, so_far], [chosen], name)
-        so_far = chosen
+        after = result if number == len(values) else new("part")
+        made = written(_PAIRS[kind], {"value": value, "before": before, "result": after}, new)
+        for part in made:
+            is_last = part.output[0] == result
+            part.name = node.name if is_last else namer.give(f"{node.name}_{part.op_type}", "n")
+        yield from made
+        before = after
 
 
 def _stacked(
@@ -79,9 +92,7 @@ def _stacked(
 ) -> list[str] | None:
     """The values of the stack that a node reduces; None if it does not."""
     stack = made.get(node.input[0])
-    if node.domain or (node.op_type not in _SUMS and node.op_type not in _EXTREMES):
-        return None
-    if stack is None or stack.op_type != "Concat" or stack.domain or len(stack.input) < 2:
+    if not _reduces(node) or stack is None or of_node(stack).joins != "inputs" or len(stack.input) < 2:
         return None
     value = values.get(stack.output[0])
     attributes = _attributes(node)
@@ -94,7 +105,7 @@ def _stacked(
     found = []
     for name in stack.input:
         part = made.get(name)
-        if part is None or part.op_type != "Unsqueeze" or part.domain or _axes(draft, part, rank) != [axis]:
+        if part is None or not _adds_one(part, values, rank) or _axes(draft, part, rank) != [axis]:
             return None
         if {draft.affinity.get(n.name) for n in (part, stack)} != {draft.affinity.get(node.name)}:
             return None
@@ -102,6 +113,16 @@ def _stacked(
     # A stack needs equal sizes; an operator by element would repeat one of 1.
     shapes = {values[name].shape if name in values else None for name in found}
     return found if len(shapes) == 1 and None not in shapes else None
+
+
+def _reduces(node: onnx.NodeProto) -> bool:
+    return of_node(node).reduces in (*_SUMS, *_PAIRS)
+
+
+def _adds_one(node: onnx.NodeProto, values: Mapping[str, Value], rank: int) -> bool:
+    """Whether a node only adds one dimension, and has so many then."""
+    record, value = of_node(node), values.get(node.input[0])
+    return record.keeps_order and record.axes == 1 and value is not None and len(value.shape or ()) == rank - 1
 
 
 def _axes(draft: Draft, node: onnx.NodeProto, rank: int) -> list[int] | None:
