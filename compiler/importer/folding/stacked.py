@@ -39,12 +39,12 @@ def reduce_stacked(draft: Draft, values: Mapping[str, Value], namer: Namer) -> b
         return False
     made = {o: n for n in nodes for o in n.output if o}
     read = Counter([*(o.name for o in draft.graph.output), *(name for n in nodes for name in reads(n))])
-    written: list[onnx.NodeProto] = []
+    left: list[onnx.NodeProto] = []
     changed = False
     for node in nodes:
         found = _stacked(draft, values, node, made) if read[next(iter(node.input), "")] == 1 else None
         if found is None:
-            written.append(node)
+            left.append(node)
             continue
         stack = made[node.input[0]]
         before = (*(made[name] for name in stack.input), stack, node)
@@ -53,10 +53,10 @@ def reduce_stacked(draft: Draft, values: Mapping[str, Value], namer: Namer) -> b
             draft.origins[made_of.name] = origins
             if node.name in draft.affinity:
                 draft.affinity[made_of.name] = draft.affinity[node.name]
-            written.append(made_of)
+            left.append(made_of)
         changed = True
     if changed:
-        set_nodes(draft.graph, written)
+        set_nodes(draft.graph, left)
         draft.drop_unread()
     return changed
 

@@ -268,7 +268,7 @@ def _combined(a: Size, b: Size, number: Rule, rule: Rule) -> Size:
     return int(expr) if isinstance(expr, tirx.IntImm) else Dim(value, expr)
 
 
-_Operator = Callable[["Dim", "Size"], "Size"]
+_Operator: TypeAlias = "Callable[[Dim, Size], Size]"
 
 
 def _by_positive(rule: Rule) -> Rule:
