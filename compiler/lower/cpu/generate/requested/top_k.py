@@ -20,7 +20,7 @@ from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.places import index
 from heterocc.compiler.lower.cpu.generate.requested.request import Request, rows
 from heterocc.compiler.lower.cpu.generate.spans import folded, in_vectors
-from heterocc.compiler.lower.cpu.sizes import Size, as_number, filled, is_number
+from heterocc.compiler.lower.cpu.sizes import Size, filled, is_number, is_one
 
 ABREAST = 4
 """Vectors that are compared before a branch."""
@@ -79,7 +79,7 @@ class _Order:
 def write_top_k(request: Request, arguments: Sequence[tirx.Buffer]) -> None:
     """Write `(data, values, places)`: the first `k` elements of the axis in order, and their int64 indices."""
     order = _Order(request.dtypes[0], bool(request.number("largest")))
-    _write(request, arguments, order, as_number(request.shapes[1][request.number("axis")]))
+    _write(request, arguments, order, request.shapes[1][request.number("axis")])
 
 
 def write_index_of(request: Request, arguments: Sequence[tirx.Buffer]) -> None:
@@ -91,16 +91,18 @@ def write_index_of(request: Request, arguments: Sequence[tirx.Buffer]) -> None:
     _write(request, arguments, _Order("float32", largest, last, compares=True), 1)
 
 
-def _write(request: Request, arguments: Sequence[tirx.Buffer], order: _Order, k: int) -> None:
+def _write(request: Request, arguments: Sequence[tirx.Buffer], order: _Order, k: Size) -> None:
     _, count, inner = request.around(request.number("axis"))
-    beside = 0 < k <= filled(request.isa.lanes, inner) // 2
     data, *values, places = arguments
     # An axis of any size is checked when the kernel runs.
     enough = (
         nullcontext() if is_number(count) else build.Assert(index(count) >= index(k), request.text("few"), "ValueError")
     )
     with enough:
-        (_write_columns if beside else _write_rows)(request, data, values, places, order, k)
+        if is_number(k) and 0 < k <= filled(request.isa.lanes, inner) // 2:
+            _write_columns(request, data, values, places, order, k)
+        else:
+            _write_rows(request, data, values, places, order, k)
 
 
 def _write_columns(
@@ -139,7 +141,7 @@ def _write_columns(
 
 
 def _write_rows(
-    request: Request, data: tirx.Buffer, values: Sequence[tirx.Buffer], places: tirx.Buffer, order: _Order, k: int
+    request: Request, data: tirx.Buffer, values: Sequence[tirx.Buffer], places: tirx.Buffer, order: _Order, k: Size
 ) -> None:
     outer, count, inner = request.around(request.number("axis"))
     with rows(outer * inner, outer * count * inner * (ELEMENTS if values else 1)) as task:
@@ -151,7 +153,7 @@ def _write_rows(
                 element = data[(number * index(count) + step) * index(inner) + column]
                 build.buffer_store(row, element, [step])
         elements = _Row(order, request.isa.lanes, row, begin, count, k)
-        find = elements.best if k == 1 else elements.search if is_search(count, k) else elements.sort
+        find = elements.best if is_one(k) else elements.search if is_search(count, k) else elements.sort
         best = find()
         with build.serial(index(0), index(k)) as step:
             place = build.bind(best(step))
@@ -161,9 +163,9 @@ def _write_rows(
                 build.buffer_store(result, row[begin + place], [to])
 
 
-def is_search(count: Size, k: int) -> bool:
+def is_search(count: Size, k: Size) -> bool:
     """Whether a search is faster than a sort, by nanoseconds; a number of an axis of any size is searched for."""
-    if not is_number(count):
+    if not is_number(count) or not is_number(k):
         return is_number(k)
     entered = min(count, k * (1 + math.log(count / k)))
     return 0.2 * count + entered * (6 + k / 8) < 1000 + 7 * count
@@ -172,7 +174,7 @@ def is_search(count: Size, k: int) -> bool:
 class _Row:
     """A row of `count` elements of a buffer, from `begin`."""
 
-    def __init__(self, order: _Order, lanes: int, buffer: tirx.Buffer, begin: tirx.Expr, count: Size, k: int) -> None:
+    def __init__(self, order: _Order, lanes: int, buffer: tirx.Buffer, begin: tirx.Expr, count: Size, k: Size) -> None:
         self.order, self.buffer, self.begin, self.count, self.k = order, buffer, begin, count, k
         self.lanes, self.halves = lanes, lanes // 2
 
