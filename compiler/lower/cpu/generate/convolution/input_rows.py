@@ -193,6 +193,8 @@ class InputRows:
         copy, sums = self._copy_cycles(rows), self._sum_cycles(rows)
         parts = self._most_parts(rows)
         chunks = -(-typical(conv.rows.places) // rows)
+        if self.apart > 1:
+            sums *= chunks * rows / typical(conv.rows.places)  # the last chunk computes rows of another again
         again = self.again_cycles(chunks)
         total = chunks * (sums + parts * copy) + again
         if typical(conv.work) < emit.PARALLEL_WORK:
