@@ -6,7 +6,7 @@ Weights are packed in pairs. Other factors are rounded: numbers all at once, vec
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from tvm import tirx
 from tvm.script.ir_builder import tirx as build
@@ -65,19 +65,35 @@ class _Writer(ProductWriter):
         super().write(arguments)
 
     def _round(self, arguments: Arguments) -> None:
-        """Round the numbers."""
-        product, side = self.product, self.product.numbers
-        flat, beside = arguments.flat(side.load.source), is_one(product.terms.step(side.form))
+        """Round the numbers, row by row: zeros fill the last vector of 16 pairs.
+
+        As many terms as fill vectors are read as they are, if they lie one beside the other.
+        """
+        product, side, lanes = self.product, self.product.numbers, 16
+        flat, terms, chunk = arguments.flat(side.load.source), as_number(product.terms.length), 2 * lanes
+        whole = terms // chunk if is_one(product.terms.step(side.form)) else 0
         axes = (*(a for a in product.outer if moves(side.form.steps[a.loops[0]])), product.rows)
         lengths = [axis.length for axis in axes]
         self.rows = emit.scratch(math.prod(lengths) * self.pitch, "int32")
-        with emit.shared_loop(math.prod(lengths), product.work) as number:
-            row = list(zip(axes, emit.unpacked(number, lengths), strict=True))
+        with emit.shared_loop(math.prod(lengths), product.work) as row:
+            place = list(zip(axes, emit.unpacked(row, lengths), strict=True))
 
             def where(term: tirx.Expr) -> tirx.Expr:
-                return offset_at(side.form, [*row, (product.terms, term)])
+                return offset_at(side.form, [*place, (product.terms, term)])
 
-            round_row(flat, where, as_number(product.terms.length), beside, (self.rows, number * index(self.pitch)))
+            def put(number: tirx.Expr, halves: Sequence[tirx.Expr]) -> None:
+                emit.put(self.rows, rounded(*halves), row * index(self.pitch) + number * index(lanes), lanes)
+
+            if whole:
+                with emit.loop(whole) as number:
+                    put(number, [emit.vector(flat, where(number * index(chunk) + index(n)), lanes) for n in (0, lanes)])
+            if whole * chunk < terms:
+                with emit.loop(-(-terms // chunk) - whole) as more:
+                    number = index(whole) + more
+                    held, start = emit.cleared(2, lanes), number * index(chunk)
+                    with build.serial(index(0), tirx.min(index(terms) - start, index(chunk))) as term:
+                        build.buffer_store(held, flat[where(start + term)], [term])
+                    put(number, [emit.vector(held, index(n), lanes) for n in (0, lanes)])
 
     def numbers(
         self, arguments: Arguments, place: Place, rows: Run, first: tirx.Expr
@@ -87,33 +103,3 @@ class _Writer(ProductWriter):
             return super().numbers(arguments, place, rows, first)
         base = self.number_of(self.product.numbers, place) * index(self.product.rows.length) + first
         return lambda row, term: self.rows[(base + row) * index(self.pitch) + term]
-
-
-def round_row(
-    flat: tirx.Buffer,
-    where: Callable[[tirx.Expr], tirx.Expr],
-    terms: int,
-    beside: bool,
-    to: tuple[tirx.Buffer, tirx.Expr],
-) -> None:
-    """Store the terms of a row, at `where(term)` of a buffer, as pairs; zeros fill the last vector of 16 pairs.
-
-    `beside` is whether the terms lie one beside the other: as many as fill vectors are then read as they are.
-    """
-    lanes, (rows, first) = 16, to
-    chunk = 2 * lanes
-    whole = terms // chunk if beside else 0
-    if whole:
-        with emit.loop(whole) as number:
-            start = number * index(chunk)
-            halves = (emit.vector(flat, where(start + index(n)), lanes) for n in (0, lanes))
-            emit.put(rows, rounded(*halves), first + number * index(lanes), lanes)
-    if whole * chunk == terms:
-        return
-    with emit.loop(-(-terms // chunk) - whole) as more:
-        number = index(whole) + more
-        held, start = emit.cleared(2, lanes), number * index(chunk)
-        with build.serial(index(0), tirx.min(index(terms) - start, index(chunk))) as term:
-            build.buffer_store(held, flat[where(start + term)], [term])
-        halves = (emit.vector(held, index(n), lanes) for n in (0, lanes))
-        emit.put(rows, rounded(*halves), first + number * index(lanes), lanes)

@@ -86,10 +86,8 @@ class MatrixWriter(ByteWriter):
         matrices = -(-rows // _ROWS)
         self.height = -(-rows // matrices)  # of each matrix of the rows at a place of the outer axes
         self.outer = (*(a.length for a in product.outer), matrices)
-        self.row_runs, self.column_runs = (
-            runs(math.prod(self.outer), 2),
-            runs(-(-product.columns.length // isa.lanes), 2),
-        )
+        self.row_runs = runs(math.prod(self.outer), 2)
+        self.column_runs = runs(-(-product.columns.length // isa.lanes), 2)
         self.panels = replace(self.panels, runs=self.column_runs, chunk=terms_of(as_number(product.terms.length)))
         self.packed = None, self.panels
 

@@ -24,54 +24,37 @@ from heterocc.compiler.lower.cpu.generate.requested.blocked_product import (
 )
 from heterocc.compiler.lower.cpu.generate.requested.blocked_weights import PLAIN
 from heterocc.compiler.lower.cpu.generate.requested.request import Request
-from heterocc.compiler.lower.cpu.sizes import Dim, Size
-
-
-class _Routes:
-    """The routes by expert: the places of their rows, of which each has `each` routes, and of their results.
-
-    Those of expert `n` begin with place `starts[n]`, and end before the next one.
-    """
-
-    def __init__(self, request: Request, order: tirx.Buffer, starts: tirx.Buffer) -> None:
-        self.order, self.starts = order, starts
-        self.experts, self.each = request.number("experts"), request.number("each")
-
-    def places(self, each: int, first: tirx.Expr, count: int) -> Callable[[tirx.Expr], tirx.Expr]:
-        """The places of the rows of some routes, of which a row has `each`; with 1, those of their results."""
-        held = emit.registers(count, 1, "int64")
-        with emit.loop(count, "unroll") as row:
-            route = self.order[first + row]
-            build.buffer_store(held, tirx.floordiv(route, index(each)) if each > 1 else route, [row])
-        return lambda row: held[row]
-
-    def of_each(self, write: Callable[[tirx.Expr, tirx.Expr, Size], None]) -> None:
-        """Write a loop over the experts that have a route, with `write(expert, first route, number of routes)`."""
-        with build.serial(index(0), index(self.experts)) as expert:
-            first = build.bind(self.starts[expert])
-            count = build.bind(self.starts[expert + index(1)] - first)
-            with build.If(count > index(0)), build.Then():
-                write(expert, first, Dim(MANY, count))
+from heterocc.compiler.lower.cpu.sizes import Dim
 
 
 def write_expert_product(request: Request, arguments: Sequence[tirx.Buffer]) -> None:
     """Write `(rows, …, routes by expert, starts, weight, …, result)`, a row of the result for each route.
 
     Rows and weight are those of `blocked_product`, the weight with `tiles` of columns for each of `experts`; a row has
-    `each` routes. With the option `bits` PLAIN, rows are numbers without sums, and the weight is float32 or float16
-    [tiles of all experts, terms, TILE].
+    `each` routes, and those of expert `n` begin with place `starts[n]`. With the option `bits` PLAIN, rows are numbers
+    without sums, and the weight is float32 or float16 [tiles of all experts, terms, TILE].
     """
     *given, result = arguments
     count = 3 if request.dtypes[0] == "int8" else 1 if request.number("bits") == PLAIN else 2
-    routes = _Routes(request, *given[count : count + 2])
+    order, starts = given[count : count + 2]
     product = blocked_arguments(request, given[:count], given[count + 2 :], result)
 
-    def write_experts(write: WriteRows) -> None:
-        def of_expert(expert: tirx.Expr, first: tirx.Expr, number: Size) -> None:
-            begin = build.bind(expert * index(request.number("tiles")))
-            sources, targets = (partial(routes.places, each) for each in (routes.each, 1))
-            write(replace(product, begin=begin, sources=sources, targets=targets), first, number)
+    def places(each: int, first: tirx.Expr, count: int) -> Callable[[tirx.Expr], tirx.Expr]:
+        """The places of the rows of some routes, of which a row has `each`; with 1, those of their results."""
+        held = emit.registers(count, 1, "int64")
+        with emit.loop(count, "unroll") as row:
+            route = order[first + row]
+            build.buffer_store(held, tirx.floordiv(route, index(each)) if each > 1 else route, [row])
+        return lambda row: held[row]
 
-        routes.of_each(of_expert)
+    sources, targets = (partial(places, each) for each in (request.number("each"), 1))
+
+    def write_experts(write: WriteRows) -> None:
+        with build.serial(index(0), index(request.number("experts"))) as expert:
+            first = build.bind(starts[expert])
+            number = build.bind(starts[expert + index(1)] - first)
+            with build.If(number > index(0)), build.Then():
+                begin = build.bind(expert * index(request.number("tiles")))
+                write(replace(product, begin=begin, sources=sources, targets=targets), first, Dim(MANY, number))
 
     write_columns(product, math.prod(request.shapes[-1][:-1]), write_experts)
