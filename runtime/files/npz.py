@@ -63,7 +63,7 @@ class Header:
         elif isinstance(spec, TensorInfo) and not self._may_have_meaning(spec):
             got = f"{self.dtype}{list(self.shape)}"
             raise FeedError(f"input '{spec.name}' must be {spec.dtype} {spec.shape_text()}, got {got}", where=str(path))
-        if self.nbytes != size:
+        if self.nbytes > size:
             raise ValueError(f"{size} bytes, where the header says {self.nbytes}")
 
     def _may_have_meaning(self, spec: TensorInfo) -> bool:

@@ -108,7 +108,6 @@ def test_the_arrays_of_an_npz_are_read_only_if_all_of_them_fit(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("content", "found"),
     [
-        (header("(2, 3)") + bytes(1 << 25), "33554502 bytes, where the header says 94"),
         (header("(2, 1000000000000)"), "where the header says 8000000000082"),
         (header("(2, -1)") + bytes(8), r"its shape is \[2, -1\]"),
         (header("(2, 1)", "'|O'") + bytes(100), "Python objects"),
@@ -116,7 +115,7 @@ def test_the_arrays_of_an_npz_are_read_only_if_all_of_them_fit(tmp_path: Path) -
         (b"\x93NUMPY\x02\x00" + (1 << 24).to_bytes(4, "little") + bytes(1 << 24), "EOF: reading array header"),
         (b"PK\x05\x06" + bytes(18), "magic string is not correct"),
     ],
-    ids=["longer", "shorter", "negative", "objects", "nothing", "header", "archive"],
+    ids=["shorter", "negative", "objects", "nothing", "header", "archive"],
 )
 def test_members_that_are_not_what_their_headers_say_are_refused_unread(
     content: bytes, found: str, tmp_path: Path
