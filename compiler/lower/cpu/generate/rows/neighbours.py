@@ -105,8 +105,8 @@ class Along(RowWriter):
             form = offset(load.indices, load.source, self.rows.loops)
             if self.rows.argument(load.source) is None or form is None or register_of(load, every[0]) is not None:
                 continue
-            step_ = self.axis.step(form)
-            if step_ is None or not same(step_, self.beside):
+            apart = self.axis.step(form)
+            if apart is None or not same(apart, self.beside):
                 continue
             flat, lanes = arguments.flat(load.source), self.lanes
             first = [*outer, (self.axis, start), self.single(self.terms[0], index(0))]
