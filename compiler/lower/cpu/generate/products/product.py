@@ -74,10 +74,8 @@ def propose_product(kernel: Kernel, isa: Isa) -> Iterator[Candidate]:
 
 def _packed(product: Product, isa: Isa) -> str:
     """The type of 16 bits in which the vectors' weight is packed, if it is read from farther than it is used for."""
-    rows, size = (
-        math.prod(a.length for a in (*product.outer, product.rows)),
-        4 * product.summed * product.columns.length,
-    )
+    rows = math.prod(a.length for a in (*product.outer, product.rows))
+    size = 4 * product.summed * product.columns.length
     far = rows <= NARROW_ROWS if is_number(rows) else typical(size) >= isa.core.far_bytes
     return isa.stored.get(product.vectors.weight, "") if far and product.vectors.weight is not None else ""
 
