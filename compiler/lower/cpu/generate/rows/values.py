@@ -88,7 +88,7 @@ class RowWriter:
     def share_rows(self, count: Size, size: Size, body: Callable[[tirx.Expr], None]) -> None:
         """Write `body(row)` for `count` rows, divided among threads.
 
-        Each thread has `size` elements of memory for every stage that is stored, except for outputs.
+        Each thread has `size` elements of memory for every stage that is stored, except in outputs.
         """
         parallel = typical(self.work) >= PARALLEL_ELEMENTS
         tasks = smaller(count, TASKS) if parallel else 1
