@@ -251,9 +251,9 @@ class InputRows:
         return self.conv.batch * self.conv.groups * self.chunks
 
     def write_chunks(self, arguments: Arguments, parts: Size, body: Chunk) -> None:
-        """Write the loop over chunks of rows and parts of the channels, and the copy of each one's inputs.
+        """Write the loop over chunks of rows and parts of the channels, with the input rows of each one.
 
-        `body` gets the copy; image, group and first row; and the part with the number of parts.
+        `body` gets what has the rows; image, group and first row; and the part with the number of parts.
         """
         conv = self.conv
         with emit.shared_loop(self._tasks * parts, conv.work) as task:
