@@ -1,8 +1,10 @@
 """Kernels for CPUs as object files, one each, kept on disk by signature.
 
 A kernel's object depends on nothing but its signature: it is compiled alone, under a name made of its content. So the
-same kernel has the same object in every network. TVM's passes and LLVM work in threads, beginning with the first kernel
-that is scheduled, while the calling thread schedules the others; hardly any of their time is spent in Python.
+same kernel has the same object in every network. Kernels that differ only in the texts of their checks, which name
+nodes, are compiled once: each has a copy of the object with its own name and texts (`texts.py`). TVM's passes and LLVM
+work in threads, beginning with the first kernel that is scheduled, while the calling thread schedules the others;
+hardly any of their time is spent in Python.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from heterocc.compiler.files.records import toolchain_digest
 from heterocc.compiler.files.scratch import scratch_folder
 from heterocc.compiler.lower.codegen.argument_checks import with_few_checks
 from heterocc.compiler.lower.codegen.busy_cores import busy_cores
+from heterocc.compiler.lower.codegen.texts import Texts, with_equal_texts, with_texts
 from heterocc.compiler.lower.progress import counted
 from heterocc.compiler.lower.written import SOURCE
 from heterocc.runtime.execute.tvm_api import available_cores
@@ -48,6 +51,7 @@ class KernelObjects:
         self._origin = f"kernel\n{toolchain_digest()}\n{target}\n{pipeline}"
         self._found: dict[str, bytes] = {}
         self._pending: dict[str, Future[bytes]] = {}
+        self._texts: dict[str, tuple[str, Texts]] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -63,6 +67,16 @@ class KernelObjects:
         source = function.attrs.get(SOURCE)
         plain = function.with_attr("global_symbol", "kernel").without_attr(SOURCE)
         name = _name(plain, None if source is None else str(source))
+        if name in self._texts:
+            return name
+        alike, texts = with_equal_texts(plain)
+        if texts:
+            self._texts[name] = self._begin(_name(alike, None), alike), texts
+            return name
+        return self._begin(name, plain)
+
+    def _begin(self, name: str, plain: tirx.PrimFunc) -> str:
+        """Begin to compile a kernel under a name, unless it is known."""
         if name in self._found or name in self._pending:
             return name
         known = self._cache.read(self._key(name)) if self._cache is not None else None
@@ -79,12 +93,13 @@ class KernelObjects:
         Returns the objects by the name of the function that each defines, and this name by that of the kernel.
         """
         names = {symbol: self.begin(function) for symbol, function in sorted(functions.items())}
-        used = sorted(set(names.values()))
-        begun = [name for name in used if name in self._pending]
+        used = {name: self._texts.get(name, (name, {})) for name in sorted(set(names.values()))}
+        begun = [name for name in sorted({alike for alike, _ in used.values()}) if name in self._pending]
         made = {name: self._pending[name].result() for name in counted("generating code", begun)}
         if self._cache is not None:
             self._cache.write({self._key(name): content for name, content in made.items()})
-        return {name: made.get(name) or self._found[name] for name in used}, names
+        objects = {alike: made.get(alike) or self._found[alike] for alike, _ in used.values()}
+        return {name: with_texts(objects[alike], alike, name, texts) for name, (alike, texts) in used.items()}, names
 
     def _key(self, name: str) -> str:
         return hashlib.sha256(f"{self._origin}\n{name}".encode()).hexdigest()

@@ -13,7 +13,7 @@ from tvm import tirx
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.places import index
 from heterocc.compiler.lower.cpu.generate.tiles import Run, runs
-from heterocc.compiler.lower.cpu.sizes import Size, as_expr, is_number, larger, smaller, typical
+from heterocc.compiler.lower.cpu.sizes import Size, as_expr, as_number, is_number, larger, smaller, typical
 
 EVERY_SIZE = 7
 """The most rows of a tile of which each smaller size has code, too, if the number of rows is known only at run time."""
@@ -137,12 +137,30 @@ def either_size(tiles: Sequence[Run], size: tirx.Expr, body: Callable[[Run], Non
         emit.either(size == index(tiles[0].size), lambda: body(tiles[0]), lambda: either_size(tiles[1:], size, body))
 
 
-def each_tile(total: Size, most: int, body: Callable[[tirx.Expr, int], None], *, near: bool = False) -> None:
-    """Write a loop over the tiles of `total` rows that `row_runs` makes, with `body(first, size)` for each size."""
+def sizes_among(totals: range, tiles: Sequence[Run]) -> set[int]:
+    """The sizes of the tiles that `row_runs` has made of any rows which occur for some numbers of rows."""
+    most, small = _smaller(tiles)
+    found: set[int] = set()
+    for total in totals[: 2 * (most + small)]:  # the sizes of more rows are those of rows before
+        whole, rest, count = map(as_number, _whole_and_rest(total, most, small))
+        found |= {*([most] * min(whole, 1)), rest // count, -(-rest // count)}
+    return found
+
+
+def each_tile(
+    total: Size, most: int, body: Callable[[tirx.Expr, int], None], *, near: bool = False, among: range | None = None
+) -> None:
+    """Write a loop over the tiles of `total` rows that `row_runs` makes, with `body(first, size)` for each size.
+
+    A total that is known only at run time is `among` some numbers, if they are given.
+    """
     tiles = row_runs(total, most, near=near)
     with emit.loop(count_of(total, tiles)) as tile:
         if is_number(total):
             emit.either_run(tiles, tile, lambda run: body(emit.bound(emit.start_of(run, tile)), run.size))
         else:
             size, first = map(emit.bound, tile_of_any(total, tiles, tile))
-            either_size(tiles, size, lambda run: body(first, run.size))
+            used = None if among is None else sizes_among(among, tiles)
+            either_size(
+                [run for run in tiles if used is None or run.size in used], size, lambda run: body(first, run.size)
+            )

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from onnx import helper
 
+from heterocc.compiler.lower.backend import PartitionJob
 from heterocc.compiler.lower.codegen import kernel_objects, link
 from heterocc.compiler.lower.cpu.lowering import CpuLowering
 from tests.compiler.lower.lowered import assert_same, execute, job, model, run_ort
@@ -61,6 +62,30 @@ def test_a_warm_cache_gives_the_bytes_of_a_cold_one_and_of_none(
     monkeypatch.setenv("HETEROCC_CACHE", "off")
     assert code() == cold
     assert len(compiled) == 2 * made
+
+
+def test_kernels_that_differ_in_the_text_of_a_check_are_compiled_once_and_fail_with_their_own(
+    cache: Path, compiled: list[str]
+) -> None:
+    table, places = np.arange(12, dtype=np.float32).reshape(3, 4), np.array([2, -3], np.int64)
+    feeds = {"first": places, "second": places, "one whose name takes more memory than others": places}
+
+    def work(count: int) -> PartitionJob:
+        names = [*feeds][:count]
+        nodes = [node("Gather", ["table", name], [f"y{n}"], name=name) for n, name in enumerate(names)]
+        return job(model(nodes, {n: feeds[n] for n in names}, [f"y{n}" for n in range(count)], {"table": table}))
+
+    CpuLowering().lower(work(1))
+    made = len(compiled)
+    CpuLowering().lower(work(2))
+    assert len(compiled) == made
+    every = work(3)
+    lowered = CpuLowering().lower(every)
+    for name in feeds:
+        with pytest.raises(Exception, match=f"Gather '{name}': an index is out of range"):
+            execute(every, lowered, feeds | {name: np.array([0, 3], np.int64)})
+    for result in execute(every, lowered, feeds).values():
+        np.testing.assert_array_equal(result, table[places])
 
 
 def test_a_damaged_object_is_compiled_again_to_the_same_bytes(cache: Path, compiled: list[str]) -> None:

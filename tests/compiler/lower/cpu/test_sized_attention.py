@@ -15,7 +15,7 @@ from tvm import tirx
 from heterocc.artifacts.reader import open_bundle
 from heterocc.compiler import compile_model
 from heterocc.compiler.lower.cpu.generate.attention.attention import hidden_sizes, write_attention
-from heterocc.compiler.lower.cpu.generate.attention.description import Attention, strided
+from heterocc.compiler.lower.cpu.generate.attention.description import Attention, Step, strided
 from heterocc.compiler.lower.cpu.generate.isa import isa_of
 from heterocc.compiler.lower.cpu.maths.pipeline import PIPELINE
 from heterocc.compiler.lower.cpu.sizes import assuming, size_of
@@ -42,9 +42,9 @@ def _sizes(rows: int, keys: int) -> list[tuple[int, int]]:
     return [(rows, TERMS), (keys, TERMS), (keys, COLUMNS)]
 
 
-def _attended(q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
+def _attended(q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: np.ndarray | float = 0.0) -> np.ndarray:
     """Attention in float64; zeros without keys."""
-    scores = q.astype(np.float64) @ k.astype(np.float64).transpose(0, 2, 1)
+    scores = q.astype(np.float64) @ k.astype(np.float64).transpose(0, 2, 1) + mask
     shares = np.exp(scores - scores.max(-1, keepdims=True, initial=-np.inf))
     return np.asarray(shares @ v / np.maximum(shares.sum(-1, keepdims=True), np.finfo(float).tiny))
 
@@ -95,6 +95,32 @@ def test_a_number_of_keys_that_may_be_0_has_a_kernel(mcpu: str) -> None:
         result = guarded(np.full((HEADS, rows, COLUMNS), np.nan, np.float32))
         built(*(host_tensor(guarded(x)) for x in (q, k, v)), host_tensor(result))
         np.testing.assert_allclose(result, _attended(q, k, v), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("mcpu", runnable())
+def test_rows_with_as_many_keys_have_code_for_few_and_for_many_and_none_for_one_row(mcpu: str) -> None:
+    target, length, terms = target_of(mcpu), tirx.Var("d0_length", "int64"), 16
+    with assuming([length]):
+        rows = size_of(length)
+        assert rows is not None
+        shapes = [(HEADS, rows, n) for n in (terms, terms, COLUMNS, rows, COLUMNS)]
+        q, k, v, mask, out = (strided(s, (s[1] * s[2], s[2], 1), (HEADS,), s) for s in shapes)
+        form = Attention((HEADS,), rows, rows, terms, COLUMNS, q, k, v, out, (Step("add", operand=mask),))
+    function = write_attention(form, isa_of(target))
+    assert function is not None
+    assert function.script().count("if assumed") == 1
+    with target:
+        built = tvm.tirx.build(
+            tvm.IRModule({"f": function.with_attr("global_symbol", "f")}), target, pipeline=PIPELINE
+        )["f"]
+    rng = np.random.default_rng(0)
+    for n in (1, 2, 5, 13, 15, 16, 17, 40):
+        given = [rng.standard_normal((HEADS, n, last)).astype(np.float32) for last in (terms, terms, COLUMNS, n)]
+        given[3][:, :, n // 2 + 1 :] = -np.inf
+        result = guarded(np.full((HEADS, n, COLUMNS), np.nan, np.float32))
+        built(*(host_tensor(guarded(x)) for x in given), host_tensor(result))
+        few = (given[0], *(x[:, : n // 2 + 1] for x in given[1:3]), given[3][:, :, : n // 2 + 1])
+        np.testing.assert_allclose(result, _attended(*few), rtol=1e-4, atol=1e-5)
 
 
 def test_attention_in_a_branch_that_may_have_no_keys_is_one_kernel(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import tvm_ffi
 from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as build
@@ -13,7 +14,7 @@ from heterocc.compiler.lower.cpu.generate.attention.description import Attention
 from heterocc.compiler.lower.cpu.generate.attention.writer import AttentionWriter
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.places import index
-from heterocc.compiler.lower.cpu.sizes import as_expr, assuming, attempt, is_number
+from heterocc.compiler.lower.cpu.sizes import as_expr, assuming, at_least, attempt, is_number
 from heterocc.compiler.lower.written import OPAQUE, PATTERN, WRITTEN
 
 _ONE = tirx.const(1, "int64")
@@ -22,12 +23,12 @@ _ONE = tirx.const(1, "int64")
 def write_attention(form: Attention, isa: Isa) -> tirx.PrimFunc | None:
     """The kernel for an instruction set; None if some of its sizes are not known before the run and cannot be used.
 
-    It has other code for one row. Where several query heads share keys, their rows are then rows of one head, for which
-    keys are read once.
+    It has other code for one row, unless that has one key. Where several query heads share keys, their rows are then
+    rows of one head, for which keys are read once.
     """
     kernel = _any_rows(form, isa)
     one = _heads_as_rows(form) or (None if is_number(form.rows) else replace(form, rows=1))
-    if kernel is None or one is None:
+    if kernel is None or one is None or form.has_a_key_for_each_row:
         return kernel
     together = _any_rows(one, isa)
     if together is None or not _have_same_arguments(form, one):
@@ -74,7 +75,7 @@ def _have_same_arguments(form: Attention, other: Attention) -> bool:
 def _any_rows(form: Attention, isa: Isa) -> tirx.PrimFunc | None:
     """The kernel without other code for one row.
 
-    Such a kernel has other code, of narrower vectors, for fewer keys or columns than a vector has lanes, and
+    Such a kernel has other code for fewer keys than a vector has lanes, of narrower vectors for fewer columns, and
     `hidden_sizes` as parameters before the result.
     """
     dims = _dynamic_sizes(form)
@@ -84,7 +85,12 @@ def _any_rows(form: Attention, isa: Isa) -> tirx.PrimFunc | None:
         kernel = attempt(lambda: _written(form, isa))
     if kernel is None or not assumptions.guards:
         return kernel
-    other = _any_rows(form, replace(isa, lanes=4 if isa.lanes > 4 else 1)) if isa.lanes > 1 else None
+    with assuming(dims) as others:
+        enough = at_least(form.keys, isa.narrowed(form.keys).lanes).guard
+        few = [enough] if enough is not None and tvm_ffi.structural_equal([enough], assumptions.guards) else []
+        other = attempt(lambda: _written(form, isa, few=True)) if few else None
+    if (other is None or others.guards) and isa.lanes > 1:
+        other = _any_rows(form, replace(isa, lanes=4 if isa.lanes > 4 else 1))
     return None if other is None else emit.guarded(kernel, assumptions.guards, other)
 
 
@@ -101,7 +107,7 @@ def _dynamic_sizes(form: Attention) -> list[tirx.Expr]:
     return [as_expr(size) for size in sizes if not is_number(size)]
 
 
-def _written(form: Attention, isa: Isa) -> tirx.PrimFunc:
+def _written(form: Attention, isa: Isa, *, few: bool = False) -> tirx.PrimFunc:
     with IRBuilder() as builder, build.prim_func(s_tir=True):
         build.func_name("attention")
         build.func_attr({"tirx.noalias": True, WRITTEN: True, PATTERN: OPAQUE})
@@ -112,7 +118,7 @@ def _written(form: Attention, isa: Isa) -> tirx.PrimFunc:
         for size in hidden_sizes(form):
             build.arg(size.name, size)
         arguments.append(build.arg("o", _buffer(result)))
-        AttentionWriter(form, isa, list(map(emit.flat, arguments)))
+        AttentionWriter(form, isa, list(map(emit.flat, arguments)), few=few)
     return builder.get()
 
 

@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import tvm_ffi
+
 from heterocc.compiler.lower.arranged import strides_of
-from heterocc.compiler.lower.cpu.sizes import Size, is_one, same
+from heterocc.compiler.lower.cpu.sizes import Size, as_expr, is_number, is_one, same
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,11 @@ class Attention:
         """The kernel's arguments."""
         masks = [o for o in (*(s.operand for s in self.steps), self.empty) if o is not None]
         return (self.q, self.k, self.v, *masks, self.out)
+
+    @property
+    def has_a_key_for_each_row(self) -> bool:
+        """Whether there are as many keys as rows, both of one size that is known only at run time."""
+        return not is_number(self.rows) and tvm_ffi.structural_equal(as_expr(self.rows), as_expr(self.keys))
 
     @property
     def work(self) -> Size:

@@ -17,6 +17,7 @@ from tvm.script.ir_builder import tirx as build
 
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.attention.description import Attention, Operand
+from heterocc.compiler.lower.cpu.generate.epilogue import copied
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.maps.transposes import FEWEST_LANES, sums_of_rows
 from heterocc.compiler.lower.cpu.generate.places import index, overlapping
@@ -65,7 +66,8 @@ class AttentionWriter:
     """A generator of one kernel, which the constructor writes.
 
     `outer` is the head of a task, of which it has the packed keys and values, and memory for the scores of a tile.
-    `left_out` is the number of vectors of keys at the end that the tile's rows take no part in.
+    `left_out` is the number of vectors of keys at the end that the tile's rows take no part in. `few` keys are less
+    than a vector, and take part alone in it: `length` is the number of keys with the others.
     """
 
     outer: Sequence[tirx.Expr]
@@ -74,25 +76,29 @@ class AttentionWriter:
     scores: tirx.Buffer
     left_out: Size = 0
 
-    def __init__(self, form: Attention, isa: Isa, arguments: Sequence[tirx.Buffer]) -> None:
-        self.form, self.arguments = form, arguments
+    def __init__(self, form: Attention, isa: Isa, arguments: Sequence[tirx.Buffer], *, few: bool = False) -> None:
+        self.form, self.arguments, self.few = form, arguments, few
         self.for_keys, self.for_columns = isa.narrowed(form.keys), isa.narrowed(form.columns)
+        self.length = self.for_keys.lanes if few else form.keys
         self.choose_tiles(isa)
         self._write()
 
     def choose_tiles(self, isa: Isa) -> None:
         """Set the tiles of rows, of keys and of columns, and the distance of rows of scores."""
-        form = self.form
-        count = -(-form.keys // self.for_keys.lanes)
+        form, lanes = self.form, self.for_keys.lanes
+        count = -(-self.length // lanes)
         # Few registers hold tiles of a few rows, into which more than MOST_ROWS are divided better.
         every = is_number(form.rows) and isa.core.few_registers
-        tall, wide = choose_tile(form.rows if every else min(typical(form.rows), MOST_ROWS), count, isa)
+        rows = 1 if self.few else form.rows if every else min(typical(form.rows), MOST_ROWS)
+        tall, wide = choose_tile(rows, count, isa)
         self.row_runs = runs(form.rows, tall, short=False)
+        if form.has_a_key_for_each_row and tall <= lanes and not self.few and assumed(at_least(form.keys, lanes)):
+            self.row_runs = (Run(0, 0, -(-form.rows // tall), tall, form.rows - tall),)
         self.key_runs = vector_runs(count, 1 if self.reads_keys else wide)
         wide = max(1, (isa.registers - 1) // (tall + 1))
         self.column_runs = runs(-(-form.columns // self.for_columns.lanes), wide)
         # Rows of scores at a distance of a power of two would compete for sets of the cache.
-        self.pitch = count * self.for_keys.lanes + self.for_keys.lanes
+        self.pitch = count * lanes + lanes
 
     def _write(self) -> None:
         form = self.form
@@ -129,10 +135,10 @@ class AttentionWriter:
     def reads_keys(self) -> bool:
         """Whether each row is multiplied by the keys where they are, by a vector of terms of each at a time."""
         form, lanes = self.form, self.for_keys.lanes
-        if not is_number(form.rows) or form.rows > FEW_ROWS or not is_number(form.terms):
+        if not is_number(form.terms) or not (self.few or (is_number(form.rows) and form.rows <= FEW_ROWS)):
             return False
-        in_a_row = all(is_number(o.column) and o.column == 1 for o in (form.q, form.k))
-        return in_a_row and lanes >= FEWEST_LANES and form.terms % lanes == 0 and assumed(at_least(form.keys, lanes))
+        in_a_row = all(is_number(o.column) and o.column == 1 for o in (form.q, form.k)) and form.terms % lanes == 0
+        return in_a_row and lanes >= FEWEST_LANES and (self.few or assumed(at_least(form.keys, lanes)))
 
     @property
     def one_tile(self) -> bool:
@@ -152,11 +158,11 @@ class AttentionWriter:
     def _pack_panel(self, vector: tirx.Expr, vectors: int, packed: tirx.Buffer) -> None:
         """Pack a panel of so many vectors of keys."""
         form, lanes, k = self.form, self.for_keys.lanes, self.form.k
-        whole = lanes == 1 or assumed(at_least(form.keys, lanes))
-        used = lanes if whole else form.keys
+        whole = lanes == 1 or (not self.few and assumed(at_least(form.keys, lanes)))
+        used, once, place = lanes if whole else form.keys, not is_number(form.keys), self._place_of(vector)
         columns = Columns.of(self.arguments[1], self.base(k), form.terms, k.row, k.column, turns=whole and lanes > 1)
-        starts = [(self.start(vector + index(v), lanes, form.keys), used) for v in range(vectors)]
-        copy_columns(columns, starts, lanes, packed, self._place_of(vector), vectors * lanes)
+        starts = [self.start(vector + index(v), lanes, self.length) for v in range(vectors)]
+        copy_columns(columns, (starts, used), lanes, packed, place, vectors * lanes, once=once)
 
     def _place_of(self, vector: tirx.Expr) -> tirx.Expr:
         """Where the panel that begins with this vector of keys is in their packed form."""
@@ -171,7 +177,7 @@ class AttentionWriter:
         if not is_one(form.v.column) or not assumed(at_least(form.columns, self.for_columns.lanes)):
             return True
         compete = typical(form.v.row) * 4 % MOST_ROW_BYTES == 0 and typical(form.keys) > 64
-        return typical(form.rows) > 16 and (compete or form.v.dtype != "float32")
+        return not self.few and typical(form.rows) > 16 and (compete or form.v.dtype != "float32")
 
     def _values(self) -> tirx.Buffer:
         """The values of a head, each row as vectors of columns."""
@@ -182,8 +188,8 @@ class AttentionWriter:
         for run in runs(count, COPIED):
             with emit.loop(run.count) as panel:
                 number = index(run.start) + panel * index(run.size)
-                vectors = [(self.start(number + index(n), lanes, form.columns), used) for n in range(run.size)]
-                copy_columns(columns, vectors, lanes, packed, number * index(lanes), count * lanes)
+                starts = [self.start(number + index(n), lanes, form.columns) for n in range(run.size)]
+                copy_columns(columns, (starts, used), lanes, packed, number * index(lanes), count * lanes)
         return packed
 
     def _tile(self, first: tirx.Expr, rows: int) -> None:
@@ -212,7 +218,7 @@ class AttentionWriter:
         masks = zip([(s.operand, s) for s in form.steps if s.operand is not None], self.arguments[3:], strict=False)
         never = [(operand, step.kind, mask) for (operand, step), mask in masks if step.number == -math.inf]
         few = is_number(form.rows) and form.rows <= FEW_ROWS
-        if not never or few or typical(form.keys) < FEWEST_VECTORS * lanes:
+        if not never or few or self.few or typical(form.keys) < FEWEST_VECTORS * lanes:
             return 0
         operand, kind, mask = never[0]
         base = self.base(operand) + first * index(operand.row)
@@ -243,6 +249,13 @@ class AttentionWriter:
             sums: Sequence[tirx.Buffer] = [self._sums_of_terms(first, rows, vector)]
         else:
             sums = self._sums(first, rows, vector, vectors, self.packed_keys)
+        if self.few:
+            total = copied(sums[0], rows, lanes)
+            with emit.loop(rows) as row, emit.loop(form.keys) as key:
+                score, place = self.scores[row * index(self.pitch) + key], row * index(lanes) + key
+                build.buffer_store(score.source, self._after_steps(total[place], first + row, key), score.indices)
+                build.buffer_store(top, tirx.max(top[place], score), [place])
+            return
         for column, total in enumerate(sums):
             start = self.start(vector + index(column), lanes, form.keys)
             with emit.loop(rows, "unroll") as row:
@@ -276,17 +289,26 @@ class AttentionWriter:
         """The products of rows and a vector of keys, which are read where they are."""
         form, lanes, (q, k, *_) = self.form, self.for_keys.lanes, self.arguments
         query, keys = emit.bound(self.base(form.q) + first * index(form.q.row)), self.base(form.k)
-        keys = emit.bound(keys + self.start(vector, lanes, form.keys) * index(form.k.row))
+        keys = emit.bound(keys + self.start(vector, lanes, self.length) * index(form.k.row))
         total = emit.registers(rows, lanes)
-        with emit.loop(rows) as row:
-            products = [emit.cleared(1, lanes) for _ in range(lanes)]
+
+        def sums(row: tirx.Expr, some: Sequence[tirx.Expr]) -> Sequence[tirx.Buffer]:
+            products = [emit.cleared(1, lanes) for _ in some]
             with emit.loop(form.terms // lanes) as block:
                 term = block * index(lanes)
                 one = emit.as_float(emit.vector(q, query + row * index(form.q.row) + term, lanes))
-                for key, product in enumerate(products):
-                    other = emit.as_float(emit.vector(k, keys + index(key) * index(form.k.row) + term, lanes))
+                for key, product in zip(some, products, strict=True):
+                    other = emit.as_float(emit.vector(k, keys + key * index(form.k.row) + term, lanes))
                     emit.put(product, emit.vector(product, index(0), lanes) + one * other, index(0), lanes)
-            emit.put(total, emit.vector(sums_of_rows(products, lanes), index(0), lanes), row * index(lanes), lanes)
+            return products
+
+        with emit.loop(rows) as row:
+            if self.few:
+                with emit.loop(form.keys) as key:
+                    emit.put(total, folded(sums(row, [key])[0], lanes, tirx.Add)[index(0)], row * index(lanes) + key, 1)
+            else:
+                every = sums_of_rows(sums(row, list(map(index, range(lanes)))), lanes)
+                emit.put(total, emit.vector(every, index(0), lanes), row * index(lanes), lanes)
         return total
 
     def _after_steps(self, score: tirx.Expr, row: tirx.Expr, key: tirx.Expr) -> tirx.Expr:
@@ -314,8 +336,7 @@ class AttentionWriter:
         emit.put(largest, emit.vector(top, row * index(lanes), lanes), index(0), lanes)
         largest = folded(largest, lanes, tirx.max)
         sums = emit.cleared(2, lanes)
-        whole, rest = keys // lanes, keys % lanes
-        whole -= self.left_out
+        whole, rest = (0, keys) if self.few else (keys // lanes - self.left_out, keys % lanes)
 
         def take(vector: tirx.Expr, number: int, *, is_whole: bool = True) -> None:
             at, total = row * index(self.pitch) + vector * index(lanes), index(number * lanes)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
+from functools import partial
 
 from tvm import tirx
 from tvm.script.ir_builder import tirx as build
@@ -17,8 +18,8 @@ from heterocc.compiler.lower.cpu.generate.places import index
 from heterocc.compiler.lower.cpu.sizes import Size, as_number, is_number, smaller
 from heterocc.compiler.lower.kernels.expressions import dtype_of
 
-Vectors = Sequence[tuple[tirx.Expr, Size]]
-"""The first column of each vector, and how many of its lanes are columns."""
+Vectors = tuple[Sequence[tirx.Expr], Size]
+"""The first column of each vector, and how many lanes of each are columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,51 +57,64 @@ def copy_columns(
     pitch: Size,
     *,
     in_pairs: bool = False,
+    once: bool = False,
 ) -> None:
     """Copy vectors for each term, `pitch` after those of the term before, with zeros in lanes beyond the columns.
 
-    With `in_pairs`, terms are in pairs rounded to bfloat16; a zero is the second one of a last term.
+    With `in_pairs`, terms are in pairs rounded to bfloat16; a zero is the second one of a last term. The code is
+    written for each vector, or `once` in a loop over them.
     """
-    terms, together = columns.terms, 2 if in_pairs else 1
-    if columns.place is not None and is_number(terms) and terms >= together * lanes and lanes >= FEWEST_LANES:
-        whole = all(is_number(used) and used == lanes for _, used in vectors)
-        if not in_pairs or (whole and terms % 2 == 0):
-            _copy_turned(columns, vectors, lanes, to, first, pitch, together)
-            return
-    with emit.loop(-(-terms // together)) as step:
-        for number, (start, used) in enumerate(vectors):
-            there = first + step * index(pitch) + index(number * lanes)
-            halves = [emit.registers(1, lanes) for _ in range(2)] if in_pairs else [to]
-            for place, half in enumerate(halves):
-                term, begin = step * index(together) + index(place), index(0) if in_pairs else there
-                beyond = bool(place and as_number(terms) % 2)
-                if not is_number(used) or used < lanes or beyond:
-                    emit.put(half, emit.zeros(lanes, dtype_of(half)), begin, lanes)
-                with ExitStack() as inside:
-                    if beyond:
-                        inside.enter_context(build.If(term < index(terms)))
-                        inside.enter_context(build.Then())
-                    kind = "vectorized" if columns.beside and is_number(used) else "serial"
-                    lane = inside.enter_context(emit.loop(used, kind))
-                    build.buffer_store(half, columns.read(start + lane, term), [begin + lane])
-            if in_pairs:
-                both = [emit.vector(half, index(0), lanes) for half in halves]
-                emit.put(to, rounded(*(interleaved(both, lanes, part) for part in range(2))), there, lanes)
+    (firsts, used), terms, together = vectors, columns.terms, 2 if in_pairs else 1
+    each = partial(emit.loop, len(firsts), "serial" if once else "unroll")
+    starts = emit.scratch(len(firsts), "int64")
+    for number, start in enumerate(firsts):
+        emit.put(starts, start, index(number), 1)
+    long = is_number(terms) and terms >= together * lanes and lanes >= FEWEST_LANES
+    whole = is_number(used) and used == lanes
+    if columns.place is not None and long and (not in_pairs or (whole and as_number(terms) % 2 == 0)):
+        _copy_turned(columns, (starts, used), lanes, to, first, pitch, together, each)
+        return
+    kind = "vectorized" if is_number(used) and (columns.beside or once) else "serial"
+    with emit.loop(-(-terms // together)) as step, each() as number:
+        start, there = emit.bound(starts[number]), first + step * index(pitch) + number * index(lanes)
+        halves = [emit.registers(1, lanes) for _ in range(2)] if in_pairs else [to]
+        for place, half in enumerate(halves):
+            term, begin = step * index(together) + index(place), index(0) if in_pairs else there
+            beyond = bool(place and as_number(terms) % 2)
+            if not is_number(used) or used < lanes or beyond:
+                emit.put(half, emit.zeros(lanes, dtype_of(half)), begin, lanes)
+            with ExitStack() as inside:
+                if beyond:
+                    inside.enter_context(build.If(term < index(terms)))
+                    inside.enter_context(build.Then())
+                lane = inside.enter_context(emit.loop(used, kind))
+                build.buffer_store(half, columns.read(start + lane, term), [begin + lane])
+        if in_pairs:
+            both = [emit.vector(half, index(0), lanes) for half in halves]
+            emit.put(to, rounded(*(interleaved(both, lanes, part) for part in range(2))), there, lanes)
 
 
 def _copy_turned(
-    columns: Columns, vectors: Vectors, lanes: int, to: tirx.Buffer, first: tirx.Expr, pitch: Size, together: int
+    columns: Columns,
+    vectors: tuple[tirx.Buffer, Size],
+    lanes: int,
+    to: tirx.Buffer,
+    first: tirx.Expr,
+    pitch: Size,
+    together: int,
+    each: Callable[[], AbstractContextManager[tirx.Expr]],
 ) -> None:
     """Copy columns whose terms are in a row, in square blocks of terms or pairs; the last may overlap the one before.
 
-    Lanes that no column has get the last one's numbers.
+    Lanes that no column has get the last one's numbers. `vectors` are their starts and columns, `each` loops over them.
     """
-    flat, place = columns.flat, columns.place
+    (starts, used), flat, place = vectors, columns.flat, columns.place
     assert flat is not None and place is not None
     dtype = dtype_of(emit.as_float(flat[index(0)]))
     with emit.loop(-(-columns.terms // (together * lanes))) as block:
         term = emit.bound(tirx.min(block * index(together * lanes), index(columns.terms - together * lanes)))
-        for number, (start, used) in enumerate(vectors):
+        with each() as number:
+            start = emit.bound(starts[number])
             rows = [emit.registers(1, lanes, dtype) for _ in range(lanes)]
             for i, register in enumerate(rows):
                 where = place(start + index(smaller(i, used - 1)), term)
@@ -111,4 +125,4 @@ def _copy_turned(
                 value = emit.vector(register, index(0), lanes)
                 value = value if together == 1 else tirx.reinterpret(f"int32x{lanes}", value)
                 there = first + (tirx.floordiv(term, index(together)) + index(i)) * index(pitch)
-                emit.put(to, value, there + index(number * lanes), lanes)
+                emit.put(to, value, there + number * index(lanes), lanes)

@@ -225,8 +225,8 @@ class ProductReads:
         copied = emit.scratch(self.terms * width, self.kind.read)
 
         def take(used: Size) -> None:
-            vectors, in_pairs = [(start, used) for start in starts], self.kind is PAIRS
-            copy_columns(self._columns(arguments, place), vectors, lanes, copied, index(0), width, in_pairs=in_pairs)
+            columns, in_pairs = self._columns(arguments, place), self.kind is PAIRS
+            copy_columns(columns, (starts, used), lanes, copied, index(0), width, in_pairs=in_pairs)
 
         if short:
             emit.either(index(self.length) >= index(lanes), lambda: take(lanes), lambda: take(self.length))

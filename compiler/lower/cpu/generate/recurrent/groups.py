@@ -25,13 +25,21 @@ _PARALLEL_WORK = 1 << 17
 weights from a second-level cache. Those of bytes are four times as fast."""
 
 
+_ANY = range(1, 1 << 30)
+"""Numbers of rows of a batch."""
+
+
 @dataclass(frozen=True)
 class Group:
-    """Columns of the state that a task computes for all rows: `stored` from `first` on, of which `columns` exist."""
+    """Columns of the state that a task computes for all rows: `stored` from `first` on, of which `columns` exist.
+
+    Batches of a number that is known only at run time are `among` some numbers where the group is computed.
+    """
 
     first: tirx.Expr
     stored: int
     columns: int
+    among: range
 
 
 _Write = Callable[[Group], None]
@@ -81,13 +89,14 @@ class Phase:
         elif is_number(batch) or one >= _PARALLEL_WORK:
             self._loop("parallel", sums, cells)
         else:
+            most = -(-_PARALLEL_WORK // one)
             emit.either(
-                index(batch) >= index(-(-_PARALLEL_WORK // one)),
-                lambda: self._loop("parallel", sums, cells),
-                lambda: self._loop("serial", sums, cells),
+                index(batch) >= index(most),
+                lambda: self._loop("parallel", sums, cells, range(most, _ANY.stop)),
+                lambda: self._loop("serial", sums, cells, range(1, most)),
             )
 
-    def _loop(self, kind: str, sums: _Write, cells: _Write) -> None:
+    def _loop(self, kind: str, sums: _Write, cells: _Write, among: range = _ANY) -> None:
         layer, width = self.layer, self.width
         groups, whole = -(-layer.padded // width), layer.hidden // width
         rest = layer.padded - whole * width, layer.hidden - whole * width
@@ -97,7 +106,8 @@ class Phase:
             cells(group)
 
         with emit.loop(groups, kind) as place:
-            each, last = Group(place * index(width), width, width), Group(index(whole * width), *rest)
+            each = Group(place * index(width), width, width, among)
+            last = Group(index(whole * width), *rest, among)
             if whole in (0, groups):
                 write(each if whole else last)
             elif last.stored == width:  # the sums of all groups have the same code

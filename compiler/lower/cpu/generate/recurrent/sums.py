@@ -49,7 +49,7 @@ class Sums:
                 columns = [part * index(size) + index(n * self.phase.lanes) for n in range(count)]
                 self._tile(group, columns, (first, rows), source, weights, isa)
 
-        each_tile(self.batch, self.phase.rows, write_rows, near=True)
+        each_tile(self.batch, self.phase.rows, write_rows, near=True, among=group.among)
 
     def _tile(
         self,

@@ -6,7 +6,14 @@ import pytest
 import tvm_ffi
 from tvm import sym, tirx
 
-from heterocc.compiler.lower.cpu.generate.any_rows import EVERY_SIZE, EVERY_SIZE_NEAR, count_of, row_runs, tile_of_any
+from heterocc.compiler.lower.cpu.generate.any_rows import (
+    EVERY_SIZE,
+    EVERY_SIZE_NEAR,
+    count_of,
+    row_runs,
+    sizes_among,
+    tile_of_any,
+)
 from heterocc.compiler.lower.cpu.sizes import Dim, as_expr, assuming, size_of
 
 
@@ -30,6 +37,7 @@ def test_runs_of_any_number_of_rows_cover_each_row_once(most: int, near: bool) -
         tile = tirx.Var("tile", "int64")
         places = tile_of_any(size, tiles, tile)
         assert not found.guards
+    sizes: list[set[int]] = []
     for total in range(100):
         known = [(number(r.first, total), number(r.start, total), number(r.count, total), r.size) for r in tiles]
         covered = [start + n * size + i for _, start, count, size in known for n in range(count) for i in range(size)]
@@ -42,3 +50,6 @@ def test_runs_of_any_number_of_rows_cover_each_row_once(most: int, near: bool) -
         assert (
             total < most or min(used) * 2 >= min(most, EVERY_SIZE_NEAR if near else EVERY_SIZE) // 2
         )  # few rows in a tile leave much time unused
+        sizes.append(set(used))
+    for least, end in [(1, 2), (1, 3), (2, 4), (1, 20), (1, 1 << 30), (2, 1 << 30), (5, 1 << 30), (33, 1 << 30)]:
+        assert sizes_among(range(least, end), tiles) == set().union(*sizes[least:end])
