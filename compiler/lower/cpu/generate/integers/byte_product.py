@@ -77,9 +77,9 @@ class ByteWriter(ProductWriter):
         return outer * self.cost / 2 * sum(count * rows * vectors for count, rows, vectors in tiles)
 
     def sums(
-        self, arguments: Arguments, place: Place, panel: Panel, rows: Run, at_tile: tuple[tirx.Expr, tirx.Expr]
+        self, arguments: Arguments, place: Place, panel: Panel, tile: tirx.Expr, rows: Run, first: tirx.Expr
     ) -> Sequence[tirx.Buffer]:
-        """Compute the sums of a tile; `at_tile` are its number and its first row."""
+        """Compute the sums of a tile, whose rows begin with the first."""
         product, panels, run = self.product, self.panels, panel.run
         flat = arguments.flat(product.numbers.load.source)
         weights = arguments.flat(self.kernel.function.params[panels.argument])
@@ -98,7 +98,7 @@ class ByteWriter(ProductWriter):
             with emit.loop(panels.segments) as segment:
                 values = emit.unpacked(segment, [a.length for a in product.segments])
                 inside = zip(product.segments, values, strict=True)
-                data = offset_at(form, [*place, (product.rows, at_tile[1]), *inside])
+                data = offset_at(form, [*place, (product.rows, first), *inside])
                 weight = panel.number * index(panels.pitch) + segment * index(panels.groups * size * run.size)
                 self.walk(lambda groups, terms, n: step(Groups(data, weight, groups, terms), n))
 

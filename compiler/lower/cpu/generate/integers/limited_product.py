@@ -72,13 +72,12 @@ class LimitedWriter(ByteWriter):
         return (self.limited,)
 
     def sums(
-        self, arguments: Arguments, place: Place, panel: Panel, rows: Run, at_tile: tuple[tirx.Expr, tirx.Expr]
+        self, arguments: Arguments, place: Place, panel: Panel, tile: tirx.Expr, rows: Run, first: tirx.Expr
     ) -> Sequence[tirx.Buffer]:
         """The sums of a tile, of the limited weights and of what is left."""
-        sums = super().sums(arguments, place, panel, rows, at_tile)
+        sums = super().sums(arguments, place, panel, tile, rows, first)
         if self.limited.capacity:
-            first = [*place, (self.product.rows, at_tile[1])]
-            self._add_left(arguments, first, panel.number, sums, rows.size)
+            self._add_left(arguments, [*place, (self.product.rows, first)], panel.number, sums, rows.size)
         return sums
 
     def walk(self, step: Callable[[Sequence[tirx.Expr], int, int], None]) -> None:

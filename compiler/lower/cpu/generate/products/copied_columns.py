@@ -15,7 +15,7 @@ from heterocc.compiler.lower.cpu.generate.maps.shuffles import interleaved
 from heterocc.compiler.lower.cpu.generate.maps.transposes import FEWEST_LANES, transposed
 from heterocc.compiler.lower.cpu.generate.pairs import rounded
 from heterocc.compiler.lower.cpu.generate.places import index
-from heterocc.compiler.lower.cpu.sizes import Size, as_number, is_number, smaller
+from heterocc.compiler.lower.cpu.sizes import Size, as_number, is_number, is_one, smaller
 from heterocc.compiler.lower.kernels.expressions import dtype_of
 
 Vectors = tuple[Sequence[tirx.Expr], Size]
@@ -24,17 +24,17 @@ Vectors = tuple[Sequence[tirx.Expr], Size]
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """The columns of a matrix of `terms` rows; `read(column, term)` is a number of it.
+    """The columns of a matrix of `terms` rows; `place(column, term)` is where in `flat` a number of it is.
 
-    `beside` is whether columns lie beside each other in memory. If the terms of a column do, `place(column, term)` is
-    where in `flat` a number is.
+    `beside` is whether columns lie beside each other in memory, `turns` whether the terms of a column do, and may be
+    read in vectors.
     """
 
+    flat: tirx.Buffer
+    place: Callable[[tirx.Expr, tirx.Expr], tirx.Expr]
     terms: Size
-    read: Callable[[tirx.Expr, tirx.Expr], tirx.Expr]
     beside: bool
-    flat: tirx.Buffer | None = None
-    place: Callable[[tirx.Expr, tirx.Expr], tirx.Expr] | None = None
+    turns: bool
 
     @staticmethod
     def of(flat: tirx.Buffer, first: tirx.Expr, terms: Size, step: Size, down: Size, *, turns: bool) -> Columns:
@@ -43,9 +43,7 @@ class Columns:
         def place(column: tirx.Expr, term: tirx.Expr) -> tirx.Expr:
             return first + column * index(step) + term * index(down)
 
-        beside, in_a_row = (is_number(n) and n == 1 for n in (step, down))
-        rows = (flat, place) if turns and in_a_row and not beside else (None, None)
-        return Columns(terms, lambda column, term: emit.as_float(flat[place(column, term)]), beside, *rows)
+        return Columns(flat, place, terms, is_one(step), turns and is_one(down) and not is_one(step))
 
 
 def copy_columns(
@@ -71,7 +69,7 @@ def copy_columns(
         emit.put(starts, start, index(number), 1)
     long = is_number(terms) and terms >= together * lanes and lanes >= FEWEST_LANES
     whole = is_number(used) and used == lanes
-    if columns.place is not None and long and (not in_pairs or (whole and as_number(terms) % 2 == 0)):
+    if columns.turns and long and (not in_pairs or (whole and as_number(terms) % 2 == 0)):
         _copy_turned(columns, (starts, used), lanes, to, first, pitch, together, each)
         return
     kind = "vectorized" if is_number(used) and (columns.beside or once) else "serial"
@@ -88,7 +86,8 @@ def copy_columns(
                     inside.enter_context(build.If(term < index(terms)))
                     inside.enter_context(build.Then())
                 lane = inside.enter_context(emit.loop(used, kind))
-                build.buffer_store(half, columns.read(start + lane, term), [begin + lane])
+                value = emit.as_float(columns.flat[columns.place(start + lane, term)])
+                build.buffer_store(half, value, [begin + lane])
         if in_pairs:
             both = [emit.vector(half, index(0), lanes) for half in halves]
             emit.put(to, rounded(*(interleaved(both, lanes, part) for part in range(2))), there, lanes)
@@ -108,8 +107,7 @@ def _copy_turned(
 
     Lanes that no column has get the last one's numbers. `vectors` are their starts and columns, `each` loops over them.
     """
-    (starts, used), flat, place = vectors, columns.flat, columns.place
-    assert flat is not None and place is not None
+    (starts, used), flat = vectors, columns.flat
     dtype = dtype_of(emit.as_float(flat[index(0)]))
     with emit.loop(-(-columns.terms // (together * lanes))) as block:
         term = emit.bound(tirx.min(block * index(together * lanes), index(columns.terms - together * lanes)))
@@ -117,7 +115,7 @@ def _copy_turned(
             start = emit.bound(starts[number])
             rows = [emit.registers(1, lanes, dtype) for _ in range(lanes)]
             for i, register in enumerate(rows):
-                where = place(start + index(smaller(i, used - 1)), term)
+                where = columns.place(start + index(smaller(i, used - 1)), term)
                 read = [emit.as_float(emit.vector(flat, where + index(n * lanes), lanes)) for n in range(together)]
                 value = read[0] if together == 1 else tirx.reinterpret(f"float32x{lanes}", rounded(*read))
                 emit.put(register, value, index(0), lanes)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 
 from tvm import tirx
@@ -30,7 +31,7 @@ from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.epilogue import can_store, copied, store_tile, store_vectors
 from heterocc.compiler.lower.cpu.generate.fetch import epilogue_reads, written_forms
 from heterocc.compiler.lower.cpu.generate.isa import Isa
-from heterocc.compiler.lower.cpu.generate.masked import can_mask, store_masked
+from heterocc.compiler.lower.cpu.generate.masked import can_mask, mask, store_masked
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.places import Axis, Place, index, offset_at, overlapping, shape_of
 from heterocc.compiler.lower.cpu.generate.products.few_columns import FEW, few_sums
@@ -202,46 +203,37 @@ class ProductWriter(ProductReads):
 
     def _strip(self, arguments: Arguments, place: Place, panels: tuple[tirx.Expr, tirx.Expr], part: emit.Part) -> None:
         """Compute the panels from a first to an end for some rows: each tile of rows for all of them."""
-
-        def panel(run: Run, number: tirx.Expr, tile: tirx.Expr) -> None:
-            panel = Panel(run, emit.start_of(run, number), self._starts(run, number))
-            self._rows_of_panel(arguments, place, panel, tile)
-
         with (
             emit.share_loop(*part, count_of(self.product.rows.length, self.row_runs)) as tile,
             build.serial(*panels) as number,
         ):
-            emit.either_run(self.column_runs, number, lambda run: panel(run, number, tile))
+
+            def panel(run: Run) -> None:
+                self._rows_of_panel(arguments, place, self._panel_of(run, number), tile)
+
+            emit.either_run(self.column_runs, number, panel)
 
     def _outer_place(self, place: tirx.Expr) -> list[tuple[Axis, tirx.Expr]]:
-        loops = tuple(n for a in self.product.outer for n in a.loops)
-        every = Axis(loops, tuple(self.kernel.extents[n] for n in loops))
-        values = dict(every.split(place))
-        if not all(map(is_number, self.kernel.extents)):
-            values = {n: emit.bound(value) for n, value in values.items()}
+        every = self.kernel.axis([n for axis in self.product.outer for n in axis.loops])
+        values = dict(emit.split(every, place))
         return [(axis, values[axis.loops[0]]) for axis in self.product.outer]
 
     def _panel(self, arguments: Arguments, place: Place, run: Run, group: tirx.Expr, part: emit.Part) -> None:
         """Compute one group of columns of some rows."""
-        number, starts = emit.start_of(run, group), self._starts(run, group)
-        tiles = count_of(self.product.rows.length, self.row_runs)
-        if not is_number(self.length):
-            starts = [emit.bound(start) for start in starts]
+        panel, tiles = self._panel_of(run, group), count_of(self.product.rows.length, self.row_runs)
 
-        def every_tile() -> None:
+        def every_tile(panel: Panel) -> None:
             short = run.short and not self.masked
-            copied = self.copy(arguments, place, starts, short=short) if short or self.copies else None
+            if not panel.few and (short or self.copies):
+                panel = replace(panel, copied=self.copy(arguments, place, panel.starts, short=short))
             with emit.share_loop(*part, tiles) as tile:
-                self._rows_of_panel(arguments, place, Panel(run, number, starts, copied), tile)
-
-        def few() -> None:
-            with emit.share_loop(*part, tiles) as tile:
-                self._rows_of_panel(arguments, place, Panel(run, number, starts, few=True), tile)
+                self._rows_of_panel(arguments, place, panel, tile)
 
         if run.short and self.takes_few_columns():
-            emit.either(index(self.length) <= index(FEW), few, every_tile)
+            few = replace(panel, few=True)
+            emit.either(index(self.length) <= index(FEW), partial(every_tile, few), partial(every_tile, panel))
         else:
-            every_tile()
+            every_tile(panel)
 
     def takes_few_columns(self) -> bool:
         """Whether few columns have code of their own: their number is any, and they are read by masks or copied."""
@@ -270,11 +262,12 @@ class ProductWriter(ProductReads):
         walk = partial(emit.in_turn, unroll=self.unroll(FEW))
         return few_sums((rows.size, FEW), self.terms, self.isa, number, [weight], walk)
 
-    def _starts(self, run: Run, group: tirx.Expr) -> list[tirx.Expr]:
-        """The starts of the vectors of a panel."""
+    def _panel_of(self, run: Run, group: tirx.Expr) -> Panel:
+        """The panel of this number, which is in the run."""
         number = emit.start_of(run, group)
         starts = [self.start((number + index(v)) * index(self.isa.lanes)) for v in range(run.size)]
-        return [tirx.max(start, index(0)) for start in starts] if run.short else starts
+        starts = [tirx.max(start, index(0)) for start in starts] if run.short else starts
+        return Panel(run, number, starts if is_number(self.length) else [emit.bound(start) for start in starts])
 
     def start(self, column: tirx.Expr) -> tirx.Expr:
         """The start of a vector; a last one that would exceed the end overlaps the previous one."""
@@ -283,13 +276,8 @@ class ProductWriter(ProductReads):
     def _rows_of_panel(self, arguments: Arguments, place: Place, panel: Panel, tile: tirx.Expr) -> None:
         """Compute a tile of rows of a panel."""
         product, run = self.product, panel.run
-
-        def sums(rows: Run, first: tirx.Expr) -> Sequence[tirx.Buffer]:
-            return self.sums(arguments, place, panel, rows, (tile, first))
-
-        def store(sums: Sequence[tirx.Buffer], rows: int | tirx.Expr, first: tirx.Expr) -> None:
-            self._store(arguments, place, panel, sums, rows, first)
-
+        sums = partial(self.sums, arguments, place, panel, tile)
+        store = partial(self._store, arguments, place, panel)
         if shares_epilogue(product.rows.length, product.summed):
             lanes = [self.isa.lanes] * run.size
             write_sized_tile(product.rows.length, self.row_runs, tile, lanes, self.kind.sums, sums, store)
@@ -297,10 +285,10 @@ class ProductWriter(ProductReads):
             write_tile(self.row_runs, tile, sums, store)
 
     def sums(
-        self, arguments: Arguments, place: Place, panel: Panel, rows: Run, where: tuple[tirx.Expr, tirx.Expr]
+        self, arguments: Arguments, place: Place, panel: Panel, tile: tirx.Expr, rows: Run, first: tirx.Expr
     ) -> Sequence[tirx.Buffer]:
-        """Compute the sums of a tile; `where` are its number and its first row."""
-        run, (tile, first) = panel.run, where
+        """Compute the sums of a tile of this number, whose rows begin with the first."""
+        run = panel.run
         if panel.few:
             return [self._few(arguments, place, rows, first)]
         broadcast = self.numbers(arguments, place, rows, first)
@@ -366,7 +354,7 @@ class ProductWriter(ProductReads):
             return [*place, *row_place(row), (product.columns, start + lane)]
 
         if self.masked:
-            filled = self._filled(lanes)
+            filled = mask(index(0), lanes, self.length)
             store_masked(self.kernel, arguments, sums, (count, lanes), product.columns, at_place, filled)
             return
         held = sums if isinstance(count, tirx.Expr) else copied(sums, count, lanes)

@@ -62,10 +62,6 @@ class ProductReads:
         size = 4 * typical(self.product.terms.length) * typical(self.product.columns.length)
         return self.product.vectors.weight is not None and size < self.isa.core.fetched_weights
 
-    def _filled(self, lanes: int) -> tirx.Expr:
-        """Which lanes of a vector all columns fill."""
-        return mask(index(0), lanes, self.length)
-
     def numbers(
         self, arguments: Arguments, place: Place, rows: Run, first: tirx.Expr
     ) -> Callable[[tirx.Expr, tirx.Expr], tirx.Expr]:
@@ -102,7 +98,7 @@ class ProductReads:
                 return emit.as_float(emit.vector(flat, start, lanes))
             where = offset_at(product.vectors.form, [*place, (product.columns, starts[column]), (product.terms, term)])
             if run.short:
-                return masked_vector(flat, where, lanes, self._filled(lanes))
+                return masked_vector(flat, where, lanes, mask(index(0), lanes, self.length))
             return emit.vector(flat, where, lanes)
 
         return loaded
@@ -237,11 +233,10 @@ class ProductReads:
     def _columns(self, arguments: Arguments, place: Place) -> Columns:
         """The vectors' side at a place of the outer axes."""
         side, columns, terms = self.product.vectors, self.product.columns, self.product.terms
-        flat = arguments.flat(side.load.source)
 
         def where(column: tirx.Expr, term: tirx.Expr) -> tirx.Expr:
             return offset_at(side.form, [*place, (columns, column), (terms, term)])
 
         beside = is_one(columns.step(side.form))
-        in_a_row = (flat, where) if not beside and is_one(terms.step(side.form)) else (None, None)
-        return Columns(terms.length, lambda column, term: flat[where(column, term)], beside, *in_a_row)
+        turns = not beside and is_one(terms.step(side.form))
+        return Columns(arguments.flat(side.load.source), where, terms.length, beside, turns)

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import NamedTuple
-
-from tvm import tirx
 
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.isa import Isa
@@ -18,14 +14,6 @@ ELEMENT = emit.PARALLEL_WORK >> 16
 """The work of an element, in multiply-adds: 65536 elements are divided among threads."""
 
 Shape = tuple[Size, ...]
-
-
-class Around(NamedTuple):
-    """A shape as seen from an axis: the elements of the dimensions before it, its length, and those after it."""
-
-    outer: Size
-    length: Size
-    inner: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +33,7 @@ class Request:
         """An option that is a string."""
         return str(self.options[name])
 
-    def around(self, axis: int) -> Around:
-        """The shape of the first argument as seen from an axis."""
+    def around(self, axis: int) -> tuple[Size, Size, int]:
+        """The elements of the first argument's dimensions before an axis, its length, and the elements after it."""
         shape = self.shapes[0]
-        return Around(math.prod(shape[:axis]), shape[axis], as_number(math.prod(shape[axis + 1 :])))
-
-
-def rows(extent: Size, elements: Size) -> AbstractContextManager[tirx.Expr]:
-    """A loop, shared by the threads if there are enough elements."""
-    return emit.shared_loop(extent, elements * ELEMENT)
+        return math.prod(shape[:axis]), shape[axis], as_number(math.prod(shape[axis + 1 :]))

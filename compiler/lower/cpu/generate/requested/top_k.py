@@ -18,7 +18,7 @@ from tvm.script.ir_builder import tirx as build
 
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.places import index
-from heterocc.compiler.lower.cpu.generate.requested.request import Request, rows
+from heterocc.compiler.lower.cpu.generate.requested.request import ELEMENT, Request
 from heterocc.compiler.lower.cpu.generate.spans import folded, in_vectors
 from heterocc.compiler.lower.cpu.sizes import Size, filled, is_number, is_one
 
@@ -113,7 +113,7 @@ def _write_columns(
     lanes = filled(request.isa.lanes, inner)
     wide = min(max(1, ABREAST // k), -(-inner // lanes))
     tiles = -(-inner // (wide * lanes))
-    with rows(outer * tiles, outer * count * inner) as task:
+    with emit.shared_loop(outer * tiles, outer * count * inner * ELEMENT) as task:
         row, tile = map(build.bind, emit.unpacked(task, (outer, tiles)))
         firsts = (tile * index(wide * lanes) + index(n * lanes) for n in range(wide))
         starts = [build.bind(tirx.min(first, index(inner - lanes))) for first in firsts]
@@ -144,7 +144,7 @@ def _write_rows(
     request: Request, data: tirx.Buffer, values: Sequence[tirx.Buffer], places: tirx.Buffer, order: _Order, k: Size
 ) -> None:
     outer, count, inner = request.around(request.number("axis"))
-    with rows(outer * inner, outer * count * inner * (ELEMENTS if values else 1)) as task:
+    with emit.shared_loop(outer * inner, outer * count * inner * ELEMENT * (ELEMENTS if values else 1)) as task:
         number, column = emit.unpacked(task, (outer, inner))
         row, begin = data, build.bind(number * index(count))
         if inner > 1:
