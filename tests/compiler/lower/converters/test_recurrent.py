@@ -14,10 +14,11 @@ from onnx import helper
 from tvm import tirx
 
 from heterocc.compiler.lower.converters.recurrent.layer import Layer, activations
+from heterocc.compiler.lower.converters.recurrent.recurrent_operators import recurrent_request
 from heterocc.compiler.lower.cpu.generate.cores import AVX512
 from heterocc.compiler.lower.cpu.generate.emit import UNROLL
 from heterocc.compiler.lower.cpu.generate.isa import Isa
-from heterocc.compiler.lower.cpu.generate.recurrent.kernel import write_layer
+from heterocc.compiler.lower.cpu.generate.requested.write import write_requested
 from heterocc.compiler.lower.pipeline import kernel_module
 from heterocc.compiler.lower.straight import bindings_of, vars_of
 from tests.compiler.lower.cpu.test_symbolic import compare
@@ -119,7 +120,9 @@ def test_the_sums_of_a_tile_that_occurs_are_written_once(hidden: int, batch: int
     functions = tuple(activations(["Sigmoid", "Tanh", "Tanh"], [], []))
     lstm = Layer("LSTM", None, batch, hidden, False, functions, False, "float32")
     loops: list[tirx.For] = []
-    tvm_ffi.structural_walk(write_layer(lstm, "k", Isa(AVX512, 16, 32)).body, [(tirx.For, loops.append)], order="pre")
+    requested = recurrent_request(lstm).with_attr("global_symbol", "k")
+    written = write_requested(requested, Isa(AVX512, 16, 32))
+    tvm_ffi.structural_walk(written.body, [(tirx.For, loops.append)], order="pre")
     terms = [loop for loop in loops if loop.extent == hidden // UNROLL and "recurrence" in str(loop.body)]
     assert len(terms) == tiles
 

@@ -8,23 +8,19 @@ from tvm import tirx
 from tvm.script.ir_builder import tirx as build
 
 from heterocc.compiler.lower.converters.recurrent.layer import Layer
-from heterocc.compiler.lower.cpu.generate.places import index
+from heterocc.compiler.lower.cpu.generate.places import index, shape_of
 from heterocc.compiler.lower.cpu.sizes import Size
 from heterocc.compiler.operators.layers.recurrent import STATES
 
 
 class Arguments:
-    """The arguments, declared in the kernel being written: those of `Layer.arguments`, None for absent ones."""
+    """The arguments of the kernel being written: those of `Layer.arguments`, None for absent ones."""
 
-    def __init__(self, layer: Layer, steps: Size, batch: Size) -> None:
-        self.steps, self.batch = steps, batch
-        known = {"steps": steps, "batch": batch}
-
-        def declared(name: str, shape: Sequence[int | str], dtype: str) -> tirx.Buffer:
-            sizes = (index(known[size] if isinstance(size, str) else size) for size in shape)
-            return build.arg(name, build.Buffer(tuple(sizes), dtype))
-
-        made = {name: declared(name, *argument) for name, argument in layer.arguments().items()}
+    def __init__(self, layer: Layer, given: Sequence[tirx.Buffer]) -> None:
+        made = dict(zip(layer.arguments(), given, strict=True))
+        shape = shape_of(made["outputs"])
+        assert shape is not None
+        self.steps, self.batch, _ = shape
         self.projected, self.weights, self.outputs = made["projected"], made["recurrence"], made["outputs"]
         self.begin = [made[f"begin{n}"] for n in range(STATES[layer.kind])] if layer.begins else []
         self.last = [made[f"last{n}"] for n in range(STATES[layer.kind])]

@@ -6,11 +6,10 @@ are computed in registers, for tiles of rows of the batch, then the cells of the
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from tvm import tirx
-from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as build
 
 from heterocc.compiler.lower.converters.recurrent.layer import Layer
@@ -22,24 +21,12 @@ from heterocc.compiler.lower.cpu.generate.recurrent.cells import Cells, Step
 from heterocc.compiler.lower.cpu.generate.recurrent.groups import Phase
 from heterocc.compiler.lower.cpu.generate.recurrent.levels import Levels
 from heterocc.compiler.lower.cpu.generate.recurrent.sums import Source, Sums
-from heterocc.compiler.lower.cpu.sizes import Size, assuming, size_of
-from heterocc.compiler.lower.written import WRITTEN
+from heterocc.compiler.lower.cpu.sizes import Size
 
 
-def write_layer(layer: Layer, symbol: str, isa: Isa) -> tirx.PrimFunc:
-    """The kernel that a converter requests, with the arguments of `Layer.arguments`."""
-    given = {"steps": layer.steps, "batch": layer.batch}
-    sizes = [tirx.Var(name, "int64") if size is None else index(size) for name, size in given.items()]
-    with assuming(sizes), IRBuilder() as builder, build.prim_func(s_tir=True):
-        build.func_name("kernel")
-        build.func_attr({"tirx.noalias": True, WRITTEN: True})
-        steps, batch = map(size_of, sizes)
-        assert steps is not None and batch is not None
-        _write(layer, Arguments(layer, steps, batch), isa)
-    return builder.get().with_attr("global_symbol", symbol)
-
-
-def _write(layer: Layer, given: Arguments, isa: Isa) -> None:
+def write_layer(layer: Layer, arguments: Sequence[tirx.Buffer], isa: Isa) -> None:
+    """Write the body of the kernel that a converter requests, with the arguments of `Layer.arguments`."""
+    given = Arguments(layer, arguments)
     batch, weights = given.batch, given.weights
     # a step reads the state that the one before wrote, while it writes its own
     state = array(layer.dtype, 2, batch, layer.padded)

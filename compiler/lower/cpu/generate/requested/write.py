@@ -52,8 +52,6 @@ def write_requested(function: tirx.PrimFunc, isa: Isa) -> tirx.PrimFunc:
 
 def _written(function: tirx.PrimFunc, isa: Isa) -> tirx.PrimFunc:
     options = {str(name): value for name, value in function.attrs[REQUEST].items()}
-    if options["kind"] == RECURRENT:  # of any sizes, with a kernel of its own arguments
-        return write_layer(Layer.parsed(str(options["layer"])), str(function.attrs["global_symbol"]), isa)
     shapes = [shape_of(buffer) or () for buffer in function.params]
     request = Request(options, shapes, [dtype_of(buffer) for buffer in function.params], isa)
     with IRBuilder() as builder, build.prim_func(s_tir=True):
@@ -63,5 +61,8 @@ def _written(function: tirx.PrimFunc, isa: Isa) -> tirx.PrimFunc:
             build.arg(buffer.name, build.Buffer(tuple(map(index, shape)), dtype))
             for buffer, shape, dtype in zip(function.params, shapes, request.dtypes, strict=True)
         ]
-        WRITERS[request.text("kind")](request, list(map(emit.flat, given)))
+        if request.text("kind") == RECURRENT:
+            write_layer(Layer.parsed(request.text("layer")), given, isa)
+        else:
+            WRITERS[request.text("kind")](request, list(map(emit.flat, given)))
     return builder.get().with_attr("global_symbol", function.attrs["global_symbol"])
