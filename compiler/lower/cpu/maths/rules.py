@@ -139,12 +139,7 @@ def expand_functions(mod: tvm.IRModule) -> tvm.IRModule:
 
 
 def _calls_functions(code: tirx.PrimFunc | tirx.Stmt | tirx.Expr) -> bool:
-    return bool(_calls_in(code, _is_ours))
-
-
-def _calls_in(code: tirx.PrimFunc | tirx.Stmt | tirx.Expr, wanted: Callable[[Call], bool]) -> list[Call]:
-    """The calls of a kind, those that contain others before these."""
-    return [call for call in parts_of(code, Call) if wanted(call)]
+    return any(map(_is_ours, parts_of(code, Call)))
 
 
 def _expanded(function: tirx.PrimFunc, avx512: bool) -> tirx.PrimFunc:
@@ -173,8 +168,7 @@ def _stored(part: Any, avx512: bool) -> tuple[list[tirx.Stmt], Any]:
     A choice of which only one side must be computed, because the other one reads outside of a tensor, is a condition.
     """
     before: list[tirx.Stmt] = []
-    while choices := _calls_in(part, _is_choice):
-        choice = choices[0]
+    while (choice := next(filter(_is_choice, parts_of(part, Call)), None)) is not None:  # outer ones before inner ones
         condition, *sides = choice.args
         result, index = _result(str(choice.ty.dtype).split("x")[0], int(choice.ty.dtype.lanes))
         first, decided = _stored(condition, avx512)
