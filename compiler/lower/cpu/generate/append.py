@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from math import prod
 
@@ -100,15 +101,12 @@ def write_append(form: Append) -> tirx.PrimFunc:
                 fill(tirx.min(begin, form.count), begin, first)
                 fill(begin + form.added, form.total, first)
 
-        def alone() -> None:
-            with build.serial(0, planes) as plane:
+        def each(loop: Callable[..., AbstractContextManager[tirx.Expr]]) -> None:
+            with loop(0, planes) as plane:
                 write(plane)
 
-        def together() -> None:
-            with build.parallel(0, planes) as plane:
-                write(plane)
-
-        emit.either(planes * width * (copied + form.added) >= SHARED, together, alone)
+        shared = planes * width * (copied + form.added) >= SHARED
+        emit.either(shared, lambda: each(build.parallel), lambda: each(build.serial))
     return builder.get()
 
 

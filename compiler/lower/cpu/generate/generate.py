@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from tvm import tirx
 
@@ -24,7 +23,7 @@ from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.maps.maps import generate_map
 from heterocc.compiler.lower.cpu.generate.packed_inside import packed_inside
 from heterocc.compiler.lower.cpu.generate.products.product import propose_product
-from heterocc.compiler.lower.cpu.generate.read import BYTES, FLOATS, OTHERS, Fold, Kernel, read_fold, read_kernel
+from heterocc.compiler.lower.cpu.generate.read import BYTES, FLOATS, OTHERS, Kernel, read_fold, read_kernel
 from heterocc.compiler.lower.cpu.generate.rows.rows import generate_rows
 from heterocc.compiler.lower.cpu.generate.rows.stages import read_rows
 from heterocc.compiler.lower.cpu.sizes import attempt
@@ -53,39 +52,26 @@ INTEGERS: tuple[Form, ...] = (
 )
 """Those of products of bytes."""
 
-POOLS: tuple[Callable[[Fold, Isa], Done | None], ...] = (generate_pooling,)
-"""Those of values that are combined over windows."""
 
-
-def generate(
-    function: tirx.PrimFunc,
-    weights: Collection[int],
-    isa: Isa,
-    forms: Sequence[Form] = FORMS,
-    pools: Sequence[Callable[[Fold, Isa], Done | None]] = POOLS,
-) -> Done | None:
+def generate(function: tirx.PrimFunc, weights: Collection[int], isa: Isa, forms: Sequence[Form] = FORMS) -> Done | None:
     """Write a kernel for an instruction set; None if no generator supports its kind.
 
     `weights` are the numbers of the arguments that are parameters. `forms` are those of float32 products and
-    convolutions, `pools` of windows. Returns the kernel, with the same arguments, and the packings of the weights among
-    them. A kernel with a loop that never runs, as that of a part of size 0, stays as it is: generators leave loops of
-    one turn out, and would take it for one.
+    convolutions. Returns the kernel, with the same arguments, and the packings of the weights among them. A kernel with
+    a loop that never runs, as that of a part of size 0, stays as it is: generators leave loops of one turn out, and
+    would take it for one.
     """
-    if _has_empty_loop(function):
+    if any(is_zero(loop.extent) for loop in parts_of(function.body, tirx.For)):
         return None
-
-    def of(*kinds: Callable[[Any, Isa], Done | None], read: Any) -> Done | None:
-        made = (attempt(partial(kind, read, isa)) for kind in kinds)
-        return next((done for done in made if done is not None), None)
-
     summed = _sum_of_products(function, weights, isa, forms)
     if summed is not None:
         return summed
     fold = attempt(lambda: read_fold(function))
-    if fold is not None and (done := of(*pools, read=fold)) is not None:
-        return done
+    pooled = None if fold is None else attempt(partial(generate_pooling, fold, isa))
+    if pooled is not None:
+        return pooled
     rows = attempt(lambda: read_rows(function))
-    return attempt(lambda: generate_map(function, isa)) if rows is None else of(generate_rows, read=rows)
+    return attempt(partial(generate_map, function, isa) if rows is None else partial(generate_rows, rows, isa))
 
 
 def _sum_of_products(function: tirx.PrimFunc, weights: Collection[int], isa: Isa, forms: Sequence[Form]) -> Done | None:
@@ -112,7 +98,3 @@ def _packing_itself(kernel: Kernel, forms: Sequence[Form], isa: Isa) -> Done | N
         return done
     code = packed_inside(done[0], kernel.function.params[number], *done[1])
     return None if code is None else (code, ())
-
-
-def _has_empty_loop(function: tirx.PrimFunc) -> bool:
-    return any(is_zero(loop.extent) for loop in parts_of(function.body, tirx.For))

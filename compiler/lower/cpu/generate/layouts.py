@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
 from collections.abc import Sequence
@@ -14,15 +13,14 @@ from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.sizes import as_number
 
 
-@functools.singledispatch
 def layout_of(packing: object, shape: Sequence[int]) -> Layout | None:
     """What `packing.apply` does to a weight of `shape`; None if blocks cannot describe it."""
-    return None
+    if isinstance(packing, Panels):
+        return _of_panels(packing)
+    return _of_filtered(packing, shape) if isinstance(packing, FilteredPanels) else None
 
 
-@layout_of.register
-def _(packing: Panels, shape: Sequence[int]) -> Layout | None:
-    del shape  # the packing has its own view of the weight
+def _of_panels(packing: Panels) -> Layout | None:
     if packing.group > 1:
         return None
     strides = strides_of(packing.shape)
@@ -54,8 +52,7 @@ def _(packing: Panels, shape: Sequence[int]) -> Layout | None:
     return layout((packing.size,), blocks)
 
 
-@layout_of.register
-def _(packing: FilteredPanels, shape: Sequence[int]) -> Layout | None:
+def _of_filtered(packing: FilteredPanels, shape: Sequence[int]) -> Layout | None:
     outputs, inputs = shape[0], packing.panels.terms
     if packing.panels.lanes != 1 or packing.panels.vectors != outputs:
         return None

@@ -172,22 +172,18 @@ def read_kernel(
     function: tirx.PrimFunc, weights: Collection[int], types: Mapping[str, Sequence[str]] = FLOATS
 ) -> Kernel | None:
     """Read a kernel; None unless it is one product of such types with padding before and an elementwise epilogue."""
-    parts = _parts(function)
-    factors = None if parts is None else _factors(parts.block, types)
-    if parts is None or factors is None:
-        return None
-    return Kernel(**parts.nest(function, weights), left=factors[0], right=factors[1])
+    block, nest = _parts(function, weights)
+    factors = None if block is None else _factors(block, types)
+    return None if factors is None else Kernel(**nest, left=factors[0], right=factors[1])
 
 
 def read_fold(function: tirx.PrimFunc) -> Fold | None:
     """Read a kernel; None unless it is one combination of all terms with padding before, elementwise epilogue after."""
-    parts = _parts(function)
-    if parts is None:
-        return None
-    combined = combination(parts.block)
+    block, nest = _parts(function, ())
+    combined = None if block is None else combination(block)
     if combined is None or any(dtype_of(e) != "float32" for e in (combined.value, *loads(combined.value))):
         return None
-    return Fold(**parts.nest(function, ()), **vars(combined))
+    return Fold(**nest, **vars(combined))
 
 
 def unless_empty(extents: Sequence[Size], first: tirx.Expr, start: tirx.Expr) -> tirx.Expr:
@@ -220,34 +216,12 @@ _COMBINE: dict[type, tuple[Combine, float]] = {
 """Of a maximum of a number and NaN, the second operand is the result: a NaN among the terms is left out."""
 
 
-@dataclass(frozen=True)
-class _Parts:
-    """The blocks of a kernel with one reduction."""
-
-    block: BlockView
-    before: tuple[Stage, ...]
-    after: tuple[Stage, ...]
-
-    def nest(self, function: tirx.PrimFunc, weights: Collection[int]) -> dict[str, Any]:
-        """The fields of a Nest, and the reduction's buffer."""
-        return {
-            "function": function,
-            "weights": frozenset(weights),
-            "loops": tuple(self.block.iters),
-            "kinds": self.block.kinds,
-            "extents": self.block.extents,
-            "before": self.before,
-            "after": self.after,
-            "sum_": self.block.store.buffer,
-        }
-
-
-def _parts(function: tirx.PrimFunc) -> _Parts | None:
-    """A kernel's only reduction and the stages around it."""
+def _parts(function: tirx.PrimFunc, weights: Collection[int]) -> tuple[BlockView | None, dict[str, Any]]:
+    """A kernel's only reduction, and the fields of a Nest of it and the stages around it; None for other kernels."""
     blocks = read_blocks(function)
     sums = [b for b in blocks or () if b.is_reduction]
     if blocks is None or len(sums) != 1 or not all(is_constant(p) for p in function.params):
-        return None
+        return None, {}
     block = sums[0]
     buffer = block.store.buffer
     extents = tuple(e for e, kind in zip(block.extents, block.kinds, strict=True) if kind == "S")
@@ -259,7 +233,7 @@ def _parts(function: tirx.PrimFunc) -> _Parts | None:
         is_scalar = not other.store.indices
         stage = Stage(other.store.buffer, () if is_scalar else tuple(other.iters), other.store.value)
         if not is_scalar and not is_iters(other.store.indices, other.iters):
-            return None
+            return None, {}
         tiled = [buffer, *(s.buffer for s in after)]
         reads = [r for r in loads(stage.value) if any(r.source.same_as(t) for t in tiled)]
         if not reads:
@@ -267,11 +241,20 @@ def _parts(function: tirx.PrimFunc) -> _Parts | None:
             continue
         # Only here, as a comparison of sizes that are known only at run time is an assumption of the kernel.
         if not all_equal(other.extents, extents) or not all(is_iters(r.indices, other.iters) for r in reads):
-            return None
+            return None, {}
         after.append(stage)
     if any(p.same_as(stage.buffer) for stage in before for p in function.params):
-        return None  # outputs are the sum or stages after it
-    return _Parts(block, tuple(before), tuple(after))
+        return None, {}  # outputs are the sum or stages after it
+    return block, {
+        "function": function,
+        "weights": frozenset(weights),
+        "loops": tuple(block.iters),
+        "kinds": block.kinds,
+        "extents": block.extents,
+        "before": tuple(before),
+        "after": tuple(after),
+        "sum_": buffer,
+    }
 
 
 def _accumulates(block: BlockView, expr: tirx.Expr) -> bool:

@@ -16,7 +16,7 @@ from heterocc.compiler.importer.symbols.repeats import constants_of
 from heterocc.compiler.importer.symbols.symbols import Symbols
 from heterocc.compiler.lower.backend import PartitionJob
 from heterocc.compiler.lower.converters import REQUIRED
-from heterocc.compiler.lower.cpu.programs.functions import CHECK, fixed_sizes
+from heterocc.compiler.lower.cpu.programs.functions import CHECK
 from heterocc.compiler.lower.cpu.programs.steps import Code, Invoke, Measure, Require, Step, Text
 from heterocc.compiler.symbolic.contents import as_contents
 from heterocc.compiler.symbolic.requirement import Relation
@@ -151,7 +151,8 @@ class Builder:
 
     def check(self, name: str, text: str, steps: list[Step]) -> None:
         """Check a tensor that the program did not compute: code relies on its rank and its fixed sizes."""
-        steps.append(Invoke(CHECK, (name, fixed_sizes(self.values[name].shape or ()), Text(text)), None))
+        sizes = tuple(d if isinstance(d, int) else -1 for d in self.values[name].shape or ())  # -1: any size
+        steps.append(Invoke(CHECK, (name, sizes, Text(text)), None))
 
     def enter(self, body: onnx.GraphProto) -> None:
         """Add the constants of a branch or body."""

@@ -146,7 +146,7 @@ class Loops:
             results.append((f"{rows.outer}.all", whole))
             b.values[f"{rows.outer}.all"] = Value(f"{rows.outer}.all", b.values[whole].dtype, b.values[whole].shape)
         steps += [Copy(start), Again(go, [*body, *stores, Copy(moves)]), Copy(results)]
-        self._finish(repeat, results, [*stored, *joined], node)
+        self._finish(results, [*stored, *joined], node)
         for rows in listed:
             self._stack(rows, node, steps)
 
@@ -231,9 +231,7 @@ class Loops:
         dims = b.symbols.dims((size + number(1),)) or ()
         return b.add("Concat", parts, f"{grown}.more", value=(dtype, (*dims, *shape)), chosen={"axis": 0})
 
-    def _finish(
-        self, repeat: Repeat, results: list[tuple[str, str]], kept: list[tuple[Rows, str]], node: onnx.NodeProto
-    ) -> None:
+    def _finish(self, results: list[tuple[str, str]], kept: list[tuple[Rows, str]], node: onnx.NodeProto) -> None:
         """Put the collected rows along their axis."""
         b = self.b
         places = {result: place for place, (result, _) in reversed([*enumerate(results)])}

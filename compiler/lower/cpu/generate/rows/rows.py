@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tvm import tirx
+from tvm.ir import Call
 from tvm.script.ir_builder import tirx as build
 
 from heterocc.compiler.lower.cpu.generate import emit
@@ -36,7 +37,7 @@ FEWEST = 2
 def generate_rows(rows: Rows, isa: Isa) -> tuple[tirx.PrimFunc, tuple[Panels, ...]] | None:
     """The kernel written in vectors; None if its accesses are not contiguous along or across rows."""
     beside, axis = beside_axis(rows, isa.lanes), vector_axis(rows)
-    writer: RowWriter
+    writer: Along | _Across
     if beside is not None:
         writer = Along(rows, isa.lanes, beside, as_number(rows.extents[rows.terms[0]]))
     elif axis is None:
@@ -94,7 +95,7 @@ class _Across(RowWriter):
     def write_pass(self, arguments: Arguments, step: Pass, outer: Place, starts: Sequence[tirx.Expr]) -> None:
         """Write a pass over the row."""
         whole, tail = self.axis.length // self.lanes, self.axis.length % self.lanes
-        together = self.calls_function(step)
+        together = any(isinstance(node, Call) for node in self.computed(step))
         chains = emit.TOGETHER if together else CHAINS
         if is_number(whole):
             # A power of two: LLVM computes functions of vectors of another length one by one.

@@ -15,7 +15,7 @@ from tvm.script.ir_builder import tirx as build
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.epilogue import Read, register_of
-from heterocc.compiler.lower.cpu.generate.places import Axis, Place, at, index, offset
+from heterocc.compiler.lower.cpu.generate.places import Axis, Place, index, offset, offset_at
 from heterocc.compiler.lower.cpu.generate.read import Combination, unless_empty
 from heterocc.compiler.lower.cpu.generate.rows.passes import Pass, is_row, is_slow, plan_passes
 from heterocc.compiler.lower.cpu.generate.rows.stages import Rows
@@ -224,9 +224,8 @@ class RowWriter:
     def offset(self, indices: Sequence[tirx.Expr], buffer: tirx.Buffer, place: Place) -> tirx.Expr:
         """A place in memory."""
         form = offset(indices, buffer, self.rows.loops)
-        where = None if form is None else at(form, place)
-        assert where is not None
-        return where
+        assert form is not None
+        return offset_at(form, place)
 
     def keep(self, arguments: Arguments, number: int, spot: Spot) -> tirx.Expr:
         """The value of a stage, computed into a register the first time."""
@@ -285,10 +284,6 @@ class RowWriter:
         value = self.value(arguments, number, replace(spot, place=[*spot.place, *terms]))
         return unless_empty([self.rows.extents[n] for n in self.rows.terms], value, self.start(number))
 
-    def calls_function(self, step: Pass) -> bool:
-        """Whether a pass computes a function of each element."""
-        return any(isinstance(node, Call) for node in self.computed(step))
-
     def computed(self, step: Pass) -> Iterator[tirx.Expr]:
         """The expressions of all stages that a pass computes for each element."""
         rows = self.rows
@@ -303,10 +298,6 @@ class RowWriter:
                 if isinstance(node, TensorLoad):
                     read = rows.number(node.source)
                     open_ += [read] if read is not None and is_row(rows, read) else []
-
-    def write(self, arguments: Arguments) -> None:
-        """Write the kernel's body."""
-        raise NotImplementedError
 
     def write_pass(self, arguments: Arguments, step: Pass, outer: Place, starts: Sequence[tirx.Expr]) -> None:
         """Write a pass over a row, or over the rows whose vectors have these starts."""
