@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-import tvm_ffi
 from tvm import tirx
 from tvm.ir import Call
+
+from heterocc.compiler.lower.kernels.expressions import parts_of, substituted
 
 ANY_ADDRESS = 1
 """The alignment of an argument of which none is assumed, in bytes."""
@@ -35,21 +36,12 @@ def at_any_address(function: tirx.PrimFunc, parts: Collection[int] = ()) -> tirx
             start = tirx.Var(f"start_{number}", "int64")
             starts.append((param, start))
         replace.append((param, _placed(param, argument_name(number), start)))
-
-    def declared(statement: tirx.DeclBuffer) -> None:
-        data = statement.data
-        inside = data.args if isinstance(data, Call) else ()
+    for statement in parts_of(function.body, tirx.DeclBuffer) if starts else ():
+        inside = statement.data.args if isinstance(statement.data, Call) else ()
         start = next((s for param, s in starts if any(param.same_as(a) for a in inside)), None)
         if start is not None:
             replace.append((statement.buffer, _placed(statement.buffer, statement.buffer.name, start)))
-
-    if starts:
-        tvm_ffi.structural_walk(function.body, [(tirx.DeclBuffer, declared)], order="post")
-
-    def variable(var: tirx.Var) -> tirx.Var:
-        return next((new for old, new in replace if old.same_as(var)), var)
-
-    return tvm_ffi.structural_map(function, [(tirx.Var, variable)], order="post")
+    return substituted(function, replace)
 
 
 def _is_anywhere(number: int, param: tirx.Buffer) -> bool:

@@ -49,7 +49,9 @@ class Assumptions:
         compound = [dim for dim in dims if not isinstance(dim, tirx.Var | tirx.IntImm)]
         self._enlarge(compound)
         self._values: dict[int, tuple[tirx.Expr, int | None]] = {}
-        self._positive = [(dim, self._positive_var()) for dim in compound if is_bounded(dim)]
+        self._positive = [(dim, tirx.Var("dim", "int64")) for dim in compound if is_bounded(dim)]
+        for _, var in self._positive:
+            self.analyzer.update(var, sym.ConstIntBound(1, sym.ConstIntBound.POS_INF))
 
     @property
     def variables(self) -> tuple[tirx.Var, ...]:
@@ -77,11 +79,6 @@ class Assumptions:
         if isinstance(expr, tirx.IntImm):
             return int(expr) >= 1
         return bool(self.analyzer.const_int_bound(self._as_positive(expr)).min_value >= 1)
-
-    def _positive_var(self) -> tirx.Var:
-        var = tirx.Var("dim", "int64")
-        self.analyzer.update(var, sym.ConstIntBound(1, sym.ConstIntBound.POS_INF))
-        return var
 
     def _as_positive(self, expr: tirx.Expr) -> tirx.Expr:
         """The expression with a positive variable in place of each dimension that is at least 1."""

@@ -8,7 +8,7 @@ shapes of its arguments, they leave one function to compile.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, TypeVar
@@ -34,7 +34,9 @@ T = TypeVar("T")
 def families(functions: Sequence[tirx.PrimFunc]) -> list[list[int]]:
     """The places of kernels before they are scheduled, those together whose code may be common."""
     places = _grouped(range(len(functions)), lambda n: _rows(functions[n]))
-    return sorted((family for alike in places for family in _subgrouped(alike, lambda n: _form(functions[n]))), key=min)
+    return sorted(
+        (f for alike in places for f in _grouped(alike, lambda n: _numbers_and_form(functions[n])[1])), key=min
+    )
 
 
 def with_common_code(functions: Sequence[tirx.PrimFunc]) -> list[tirx.PrimFunc]:
@@ -53,22 +55,19 @@ def with_common_code(functions: Sequence[tirx.PrimFunc]) -> list[tirx.PrimFunc]:
     read = {n: _numbers_and_form(functions[n]) for n in generated}
     numbers = {n: values for n, (values, _) in read.items()}
     for alike in _grouped(generated, lambda n: (_rows(functions[n]), read[n][1])):
-        for places in _subgrouped(alike, lambda n: _fixed(functions[n])):
+        for places in _grouped(alike, lambda n: _fixed(functions[n])):
             _join(done, places, numbers)
     return done
 
 
-def _grouped(values: Iterable[T], key: Callable[[T], Hashable]) -> list[list[T]]:
-    """The values with equal keys together, in the order of the first ones."""
+def _grouped(values: Sequence[T], key: Callable[[T], Hashable]) -> list[list[T]]:
+    """The values with equal keys together, in the order of the first ones; a single one needs no key."""
+    if len(values) == 1:
+        return [list(values)]
     groups: dict[Hashable, list[T]] = {}
     for value in values:
         groups.setdefault(key(value), []).append(value)
     return list(groups.values())
-
-
-def _subgrouped(values: list[T], key: Callable[[T], Hashable]) -> list[list[T]]:
-    """As `_grouped`, without the keys of a single value, which may be expensive."""
-    return _grouped(values, key) if len(values) > 1 else [values]
 
 
 def _join(done: list[tirx.PrimFunc], places: list[int], numbers: Mapping[int, Sequence[int]]) -> None:
@@ -113,13 +112,10 @@ def _plain(function: tirx.PrimFunc) -> tirx.PrimFunc:
     return function.with_attr("global_symbol", "kernel").without_attr(SOURCE)
 
 
-def _form(function: tirx.PrimFunc) -> int:
-    """A number that is equal for kernels that differ only in numbers."""
-    return _numbers_and_form(function)[1]
-
-
 def _numbers_and_form(function: tirx.PrimFunc) -> tuple[list[int], int]:
-    """All whole numbers of a kernel, in the order in which `_replaced` finds them, and `_form`."""
+    """All whole numbers of a kernel, in the order in which `_replaced` finds them, and a number that is equal for
+    kernels that differ only in these.
+    """
     numbers: list[int] = []
     none = tirx.IntImm("int64", 0)  # of any type: kernels that differ in types of numbers are found out in `_code`
 

@@ -7,7 +7,6 @@ from contextlib import AbstractContextManager, contextmanager
 from math import prod
 from typing import Any, NamedTuple
 
-import tvm_ffi
 from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as build
@@ -22,7 +21,7 @@ from heterocc.compiler.lower.cpu.generate.terms import broadcast as broadcast
 from heterocc.compiler.lower.cpu.generate.terms import vector as vector
 from heterocc.compiler.lower.cpu.generate.tiles import Run
 from heterocc.compiler.lower.cpu.sizes import Size, SizeUnknownError, is_number, is_one, larger, smaller, typical
-from heterocc.compiler.lower.kernels.expressions import dtype_of, itemsize
+from heterocc.compiler.lower.kernels.expressions import dtype_of, itemsize, substituted
 
 PARALLEL_WORK = 1 << 18
 """The smallest number of multiply-adds that is divided among threads, about three microseconds of one."""
@@ -104,12 +103,7 @@ def guarded(generated: tirx.PrimFunc, guards: Sequence[tirx.Expr], other: tirx.P
     An element in memory holds whether they do: otherwise TVM simplifies the other kernel for sizes that do not meet
     them, and fails if one of these is 0 there and divides an index.
     """
-    pairs = list(zip(other.params, generated.params, strict=True))
-
-    def variable(var: tirx.Var) -> tirx.Expr:
-        return next((new for old, new in pairs if old.same_as(var)), var)
-
-    body = tvm_ffi.structural_map(other.body, [(tirx.Var, variable)], order="post")
+    body = substituted(other.body, list(zip(other.params, generated.params, strict=True)))
     held, zero = tirx.decl_buffer((1,), "int32", "assumed"), tirx.const(0, "int64")
     one, none = tirx.const(1, "int32"), tirx.const(0, "int32")
     whole = tirx.SeqStmt(

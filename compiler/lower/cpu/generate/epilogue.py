@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import TypeAlias
 
 import tvm_ffi
 from tvm import tirx
-from tvm.ir import Call, TensorLoad
+from tvm.ir import TensorLoad
 from tvm.script.ir_builder import tirx as build
 
 from heterocc.compiler.lower.cpu.generate.emit import Arguments, loop, put, registers, vector
@@ -15,11 +17,7 @@ from heterocc.compiler.lower.cpu.generate.places import Linear, Place, at, index
 from heterocc.compiler.lower.cpu.generate.read import Fold, Kernel, Nest, Stage
 from heterocc.compiler.lower.cpu.generate.spans import in_vectors
 from heterocc.compiler.lower.cpu.sizes import Size
-from heterocc.compiler.lower.kernels.expressions import dtype_of, is_rounding, loads, nodes, substituted
-
-_KEPT = ("float32", "int32")
-"""Types of values that are kept in a vector register; others are computed again for each use."""
-
+from heterocc.compiler.lower.kernels.expressions import dtype_of, loads, substituted
 
 STORED = ("float32", "float64", "float16", "int8", "uint8", "int32", "uint32", "int64", "uint64")
 """Types of outputs of which vectors are stored; TVM stores those of booleans bit by bit."""
@@ -60,13 +58,9 @@ def reads_in_epilogue(kernel: Kernel, buffer: tirx.Buffer) -> bool:
     return any(load.source.same_as(buffer) for s in (*kernel.before, *kernel.after) for load in loads(s.value))
 
 
-def is_heavy(kernel: Nest) -> bool:
-    """Whether the epilogue calls functions, whose code for each vector of a tile would be long and spill registers."""
-    return kernel.known(_is_heavy)
-
-
-def _is_heavy(kernel: Nest) -> bool:
-    return any(isinstance(n, Call) and not is_rounding(n) for stage in kernel.after for n in nodes(stage.value))
+def kept_registers(kernel: Nest, lanes: int) -> dict[int, tirx.Buffer]:
+    """A register for each value that stages use several times, by the number of its stage."""
+    return {number: registers(1, lanes, dtype_of(kernel.after[number].value)) for number in kernel.kept}
 
 
 def copied(sums: tirx.Buffer, rows: int, lanes: int) -> tirx.Buffer:
@@ -94,10 +88,10 @@ def store_tile(
     `in_memory` is whether the sums are in memory, not in registers, as those of a number of rows that is an expression
     are.
     """
-    heavy = is_heavy(kernel)
+    heavy = kernel.is_heavy
     in_turn = heavy or in_memory or isinstance(rows, tirx.Expr)
     for column, buffer in enumerate(sums):
-        kept = {number: registers(1, lanes, dtype_of(s.value)) for number, s in kept_stages(kernel)}
+        kept = kept_registers(kernel, lanes)
         held = buffer
         if heavy and not in_memory and not isinstance(rows, tirx.Expr) and rows > 1:
             held = copied(buffer, rows, lanes)
@@ -114,85 +108,64 @@ def store_vectors(
     lanes: int,
 ) -> None:
     """Store `length` outputs in a row: `total(number)` is a sum, `place(number)` its place in the output."""
-    kept = {number: registers(1, lanes, dtype_of(s.value)) for number, s in kept_stages(kernel)}
+    kept = kept_registers(kernel, lanes)
 
     def store(start: tirx.Expr, width: int) -> None:
         with loop(width, "vectorized") as lane:
             Element(kernel, arguments, total(start + lane), kept, place(start + lane), lane).store()
 
-    in_vectors(length, lanes, store, few=is_heavy(kernel))
+    in_vectors(length, lanes, store, few=kernel.is_heavy)
 
 
-def kept_stages(kernel: Nest) -> Sequence[tuple[int, Stage]]:
-    """Stages whose values are used several times, by number: others are computed where they are read."""
-    return kernel.known(_kept_stages)
-
-
-def _kept_stages(kernel: Nest) -> list[tuple[int, Stage]]:
-    kept = []
-    for number, stage in enumerate(kernel.after):
-        later = [load for s in kernel.after[number + 1 :] for load in loads(s.value)]
-        uses = sum(load.source.same_as(stage.buffer) for load in later)
-        given = kernel.argument(stage.buffer) is not None
-        if dtype_of(stage.value) in _KEPT and uses and (uses > 1 or given):
-            kept.append((number, stage))
-    return kept
-
-
+@dataclass(frozen=True)
 class Element:
     """One place of a kernel's outputs: `total` is its sum, `kept` are registers for values that several stages read.
 
     Registers have what some loads `read` of memory, and get the values of outputs that are among `results`.
     """
 
-    def __init__(
-        self,
-        kernel: Nest,
-        arguments: Arguments,
-        total: tirx.Expr | None,
-        kept: dict[int, tirx.Buffer],
-        place: Place,
-        lane: tirx.Expr,
-        read: Sequence[Read] = (),
-        results: Sequence[tuple[tirx.Buffer, tirx.Buffer]] = (),
-    ) -> None:
-        self._kernel = kernel
-        self._arguments = arguments
-        self._total = total
-        self._kept = kept
-        self._place = place
-        self._lane = lane
-        self._read, self._results = read, results
-        values = loop_values(place, kernel.loops)
-        self._values = [values[number][1] for number in kernel.places]
+    kernel: Nest
+    arguments: Arguments
+    total: tirx.Expr | None
+    kept: dict[int, tirx.Buffer]
+    place: Place
+    lane: tirx.Expr
+    read: Sequence[Read] = ()
+    results: Sequence[tuple[tirx.Buffer, tirx.Buffer]] = ()
+
+    @cached_property
+    def _values(self) -> list[tirx.Expr]:
+        """The values of the loops over the outputs' places."""
+        values = loop_values(self.place, self.kernel.loops)
+        return [values[number][1] for number in self.kernel.places]
 
     def store(self) -> None:
         """Write the stores of the element, stage by stage."""
-        kernel = self._kernel
-        if self._total is not None and kernel.sum_ is not None and kernel.argument(kernel.sum_) is not None:
-            self._give(kernel.sum_, self._total)
+        kernel = self.kernel
+        if self.total is not None and kernel.sum_ is not None and kernel.argument(kernel.sum_) is not None:
+            self._give(kernel.sum_, self.total)
         for number, stage in enumerate(kernel.after):
             value = None
-            if number in self._kept:
-                build.buffer_store(self._kept[number], self._value_of(stage), [self._lane])
-                value = self._kept[number][self._lane]
+            if number in self.kept:
+                build.buffer_store(self.kept[number], self._value_of(stage), [self.lane])
+                value = self.kept[number][self.lane]
             if kernel.argument(stage.buffer) is not None:
                 self._give(stage.buffer, self._value_of(stage) if value is None else value)
 
     def offset_of(self, buffer: tirx.Buffer) -> tirx.Expr | None:
         """The element's place in the memory of an output, if it is linear in the axes."""
-        places = [self._kernel.loops[n] for n in self._kernel.places]
+        places = [self.kernel.loops[n] for n in self.kernel.places]
         return self._offset(places, buffer, places)
 
     def _give(self, buffer: tirx.Buffer, value: tirx.Expr) -> None:
-        register = next((register for given, register in self._results if given.same_as(buffer)), None)
+        register = next((register for given, register in self.results if given.same_as(buffer)), None)
         where = self.offset_of(buffer)
         if register is not None:
-            build.buffer_store(register, value, [self._lane])
+            build.buffer_store(register, value, [self.lane])
         elif where is None:
-            build.buffer_store(self._arguments.shaped(buffer), value, self._values)
+            build.buffer_store(self.arguments.shaped(buffer), value, self._values)
         else:
-            build.buffer_store(self._arguments.flat(buffer), value, [where])
+            build.buffer_store(self.arguments.flat(buffer), value, [where])
 
     def _value_of(self, stage: Stage) -> tirx.Expr:
         return self._value(stage.value, stage.iters)
@@ -203,14 +176,14 @@ class Element:
         return substituted(loaded, list(zip(iters, self._values, strict=True)))
 
     def _load(self, load: TensorLoad, iters: Sequence[tirx.Var]) -> tirx.Expr:
-        kernel = self._kernel
-        if (register := register_of(load, self._read)) is not None:
-            return register[self._lane]
-        if self._total is not None and load.source.same_as(kernel.sum_):
-            return self._total
+        kernel = self.kernel
+        if (register := register_of(load, self.read)) is not None:
+            return register[self.lane]
+        if self.total is not None and load.source.same_as(kernel.sum_):
+            return self.total
         for number, stage in enumerate(kernel.after):
             if load.source.same_as(stage.buffer):
-                return self._kept[number][self._lane] if number in self._kept else self._value_of(stage)
+                return self.kept[number][self.lane] if number in self.kept else self._value_of(stage)
         before = kernel.stage(load.source)
         if before is not None:
             inside = substituted(before.value, list(zip(before.iters, load.indices, strict=True)))
@@ -219,11 +192,11 @@ class Element:
             return load  # a vector register that an inner load became
         where = self._offset(load.indices, load.source, iters)
         if where is not None:
-            return self._arguments.flat(load.source)[where]
+            return self.arguments.flat(load.source)[where]
         values = list(zip(iters, self._values, strict=True))
-        return self._arguments.shaped(load.source)[tuple(substituted(i, values) for i in load.indices)]
+        return self.arguments.shaped(load.source)[tuple(substituted(i, values) for i in load.indices)]
 
     def _offset(self, indices: Sequence[tirx.Expr], buffer: tirx.Buffer, iters: Sequence[tirx.Var]) -> tirx.Expr | None:
         """The place in memory, if it is linear in the axes: `iters` stand for the loops over the output's places."""
-        form = form_of(self._kernel, indices, buffer, iters)
-        return None if form is None else at(form, self._place)
+        form = form_of(self.kernel, indices, buffer, iters)
+        return None if form is None else at(form, self.place)

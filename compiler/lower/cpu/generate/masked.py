@@ -15,8 +15,7 @@ from heterocc.compiler.lower.cpu.generate.epilogue import (
     can_store,
     copied,
     form_of,
-    is_heavy,
-    kept_stages,
+    kept_registers,
     outputs_of,
 )
 from heterocc.compiler.lower.cpu.generate.places import Axis, Linear, Place, index, is_dense, offset, offset_at
@@ -111,12 +110,12 @@ def store_masked(
     """
     rows, lanes = size
     in_memory = isinstance(rows, tirx.Expr)
-    heavy = in_memory or (is_heavy(kernel) and rows > 1)
+    heavy = in_memory or (kernel.is_heavy and rows > 1)
     held = sums
     if heavy and not isinstance(rows, tirx.Expr):
         held = copied(sums, rows, lanes)
     with emit.loop(rows, "serial" if heavy else "unroll") as row:
-        registers = {number: emit.registers(1, lanes, "float32") for number, _ in kept_stages(kernel)}
+        registers = kept_registers(kernel, lanes)
         results = [(buffer, emit.registers(1, lanes)) for buffer in outputs_of(kernel)]
         first = Element(kernel, arguments, None, registers, place(row, index(0)), index(0))
         read = []

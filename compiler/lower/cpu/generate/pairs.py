@@ -9,9 +9,10 @@ from __future__ import annotations
 import functools
 
 import tvm
-import tvm_ffi
 from tvm import tirx
 from tvm.ir import Call, StringImm
+
+from heterocc.compiler.lower.kernels.expressions import parts_of
 
 _DOT, _ROUNDED = ("heterocc_bfloat_" + name for name in ("dot", "rounded"))
 _BITS = {16: 512, 8: 256, 4: 128}
@@ -43,14 +44,8 @@ def with_pairs(mod: tvm.IRModule) -> tvm.IRModule:
 
 
 def _with_functions(function: tirx.PrimFunc) -> tirx.PrimFunc:
-    names: list[str] = []
-
-    def visit(call: Call) -> None:
-        if getattr(call.op, "name", "") == "tirx.call_pure_extern":
-            names.append(str(call.args[0].value))
-
-    if isinstance(function, tirx.PrimFunc):
-        tvm_ffi.structural_walk(function.body, [(Call, visit)], order="post")
+    calls = parts_of(function.body, Call) if isinstance(function, tirx.PrimFunc) else ()
+    names = [str(call.args[0].value) for call in calls if getattr(call.op, "name", "") == "tirx.call_pure_extern"]
     if not any(name.startswith((_DOT, _ROUNDED)) for name in names):
         return function
     code = StringImm(_functions())

@@ -6,17 +6,18 @@ import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeVar, cast
+from typing import Any
 
 from tvm import tirx
-from tvm.ir import TensorLoad
+from tvm.ir import Call, TensorLoad
 
 from heterocc.compiler.lower.cpu.blocks import BlockView, of_windows, read_blocks
 from heterocc.compiler.lower.cpu.generate.places import Axis, Linear, index, shape_of
 from heterocc.compiler.lower.cpu.sizes import Size, all_equal, is_number, size_of
-from heterocc.compiler.lower.kernels.expressions import dtype_of, is_iters, loads, substituted
+from heterocc.compiler.lower.kernels.expressions import dtype_of, is_iters, is_rounding, loads, nodes, substituted
 
-T = TypeVar("T")
+_KEPT = ("float32", "int32")
+"""Types of values that are kept in a vector register; others are computed again for each use."""
 
 
 @dataclass(frozen=True)
@@ -91,15 +92,22 @@ class Nest:
         """The number of a buffer among the arguments; None if it is internal."""
         return next((n for n, p in enumerate(self._params) if p.same_as(buffer)), None)
 
-    def known(self, fact: Callable[[Nest], T]) -> T:
-        """What a function finds out about the kernel, which is computed once."""
-        if fact not in self._facts:
-            self._facts[fact] = fact(self)
-        return cast("T", self._facts[fact])
+    @cached_property
+    def is_heavy(self) -> bool:
+        """Whether stages call functions, whose code for each vector of a tile would be long and spill registers."""
+        return any(isinstance(n, Call) and not is_rounding(n) for stage in self.after for n in nodes(stage.value))
 
     @cached_property
-    def _facts(self) -> dict[Callable[[Nest], Any], Any]:
-        return {}
+    def kept(self) -> list[int]:
+        """Numbers of the stages whose values are used several times: others are computed where they are read."""
+        kept = []
+        for number, stage in enumerate(self.after):
+            later = [load for s in self.after[number + 1 :] for load in loads(s.value)]
+            uses = sum(load.source.same_as(stage.buffer) for load in later)
+            given = self.argument(stage.buffer) is not None
+            if dtype_of(stage.value) in _KEPT and uses and (uses > 1 or given):
+                kept.append(number)
+        return kept
 
     @cached_property
     def _params(self) -> tuple[tirx.Var, ...]:

@@ -18,7 +18,7 @@ from tvm import tirx
 from heterocc.compiler.lower.cpu.blocks import read_blocks
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
-from heterocc.compiler.lower.cpu.generate.epilogue import Element, kept_stages
+from heterocc.compiler.lower.cpu.generate.epilogue import Element, kept_registers
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.maps.linear_reads import with_linear_reads
 from heterocc.compiler.lower.cpu.generate.maps.pieces import between, cuts_along
@@ -287,7 +287,7 @@ class _Writer:
         rows = self.rows if size % self.rows == 0 and size // self.rows >= FEWEST_LANES else 1
         lanes = size // rows
         for part, read in enumerate(shuffled(nest, arguments, axis, fixed, start, lanes, rows)):
-            kept = {n: emit.registers(1, lanes, dtype_of(s.value)) for n, s in kept_stages(nest)}
+            kept = kept_registers(nest, lanes)
             with emit.loop(lanes, "vectorized") as lane:
                 place = [*fixed, (axis, start + index(part * lanes) + lane)]
                 Element(nest, arguments, None, kept, place, lane, read).store()

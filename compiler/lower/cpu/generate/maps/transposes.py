@@ -17,7 +17,7 @@ from tvm.ir import TensorLoad
 
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
-from heterocc.compiler.lower.cpu.generate.epilogue import Element, Read, kept_stages
+from heterocc.compiler.lower.cpu.generate.epilogue import Element, Read, kept_registers
 from heterocc.compiler.lower.cpu.generate.places import (
     Axis,
     Linear,
@@ -160,7 +160,7 @@ def _store_row(
 ) -> None:
     """Store a vector of a row of the output, of which registers have what transposed loads `read`."""
     place, row, column = where
-    kept = {n: emit.registers(1, map_.lanes, dtype_of(s.value)) for n, s in kept_stages(nest)}
+    kept = kept_registers(nest, map_.lanes)
     with emit.loop(map_.lanes, "vectorized") as lane:
         at_lane = [*place, (map_.along, column + lane), (map_.across, row)]
         Element(nest, arguments, None, kept, at_lane, lane, read).store()
