@@ -173,39 +173,35 @@ def _replaced(function: tirx.PrimFunc, values: Mapping[int, Callable[[str], tirx
 
 
 @dataclass(frozen=True, slots=True)
-class _Size:
-    """A dimension of arguments: its number in each kernel, and a variable."""
-
-    numbers: Numbers
-    variable: tirx.Var
-
-
-@dataclass(frozen=True, slots=True)
 class _Value:
-    """A number that follows from a size: `(size * times + plus) / by`, without a remainder in any of the kernels."""
+    """A number that follows from a size: `(size * times + plus) / by`, without a remainder in any of the kernels.
 
-    size: _Size
+    `sizes` are the numbers of this dimension of arguments in each kernel.
+    """
+
+    sizes: Numbers
+    variable: tirx.Var
     times: int
     plus: int
     by: int
 
     def constant(self, kernel: int) -> Callable[[str], tirx.IntImm]:
         """The number in one of the kernels, for a dtype."""
-        return lambda dtype: tirx.IntImm(dtype, (self.size.numbers[kernel] * self.times + self.plus) // self.by)
+        return lambda dtype: tirx.IntImm(dtype, (self.sizes[kernel] * self.times + self.plus) // self.by)
 
     def expression(self, dtype: str) -> tirx.Expr:
         """The number of a kernel whose argument has the size."""
-        value: tirx.Expr = self.size.variable
-        own = str(self.size.variable.ty.dtype)
+        value: tirx.Expr = self.variable
+        own = str(self.variable.ty.dtype)
         value = value if self.times == 1 else value * tirx.IntImm(own, self.times)
         value = value if self.plus == 0 else value + tirx.IntImm(own, self.plus)
         value = value if self.by == 1 else tirx.truncdiv(value, tirx.IntImm(own, self.by))
         return value if dtype == own else tirx.Cast(dtype, value)
 
 
-def _sizes(functions: Sequence[tirx.PrimFunc]) -> list[_Size]:
-    """The dimensions in which the arguments of kernels differ."""
-    sizes: dict[Numbers, _Size] = {}
+def _sizes(functions: Sequence[tirx.PrimFunc]) -> dict[Numbers, tirx.Var]:
+    """A variable for each dimension in which the arguments of kernels differ, by its numbers in them."""
+    sizes: dict[Numbers, tirx.Var] = {}
     for params in zip(*(function.params for function in functions), strict=True):
         if not isinstance(params[0].ty, tirx.BufferType):
             continue
@@ -214,24 +210,24 @@ def _sizes(functions: Sequence[tirx.PrimFunc]) -> list[_Size]:
                 continue
             numbers = tuple(int(dim) for dim in dims)
             if len(set(numbers)) > 1 and numbers not in sizes:
-                sizes[numbers] = _Size(numbers, tirx.Var(f"n{len(sizes)}", dims[0].ty.dtype))
-    return list(sizes.values())
+                sizes[numbers] = tirx.Var(f"n{len(sizes)}", dims[0].ty.dtype)
+    return sizes
 
 
-def _value(numbers: Numbers, sizes: Sequence[_Size]) -> _Value | None:
+def _value(numbers: Numbers, sizes: Mapping[Numbers, tirx.Var]) -> _Value | None:
     """How a number follows from one of the sizes, as a multiple if it is one; None if it does not."""
-    fits = [value for size in sizes if (value := _fit(numbers, size)) is not None]
+    fits = [value for size in sizes.items() if (value := _fit(numbers, *size)) is not None]
     return min(fits, key=lambda value: value.plus != 0, default=None)
 
 
-def _fit(numbers: Numbers, size: _Size) -> _Value | None:
+def _fit(numbers: Numbers, sizes: Numbers, variable: tirx.Var) -> _Value | None:
     """A multiple of a size and a number. Any two kernels have one, which may be chance, and a third one excludes it."""
-    (s0, n0), (s1, n1), *_ = [*dict(zip(size.numbers, numbers, strict=True)).items(), (0, 0)]
-    if len(set(size.numbers)) < 2:
+    (s0, n0), (s1, n1), *_ = [*dict(zip(sizes, numbers, strict=True)).items(), (0, 0)]
+    if len(set(sizes)) < 2:
         return None
     slope = Fraction(n1 - n0, s1 - s0)
     start = n0 - slope * s0
-    if not slope or any(slope * s + start != n for n, s in zip(numbers, size.numbers, strict=True)):
+    if not slope or any(slope * s + start != n for n, s in zip(numbers, sizes, strict=True)):
         return None
     by = slope.denominator * start.denominator
-    return _Value(size, int(slope * by), int(start * by), by)
+    return _Value(sizes, variable, int(slope * by), int(start * by), by)

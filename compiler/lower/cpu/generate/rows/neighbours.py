@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
 
 from tvm import tirx
 from tvm.ir import TensorLoad
@@ -15,7 +16,7 @@ from heterocc.compiler.lower.cpu.generate.places import Axis, Place, index, offs
 from heterocc.compiler.lower.cpu.generate.rows.passes import Pass, is_row
 from heterocc.compiler.lower.cpu.generate.rows.stages import Rows
 from heterocc.compiler.lower.cpu.generate.rows.values import RowWriter, Spot
-from heterocc.compiler.lower.cpu.sizes import Size, assumed, at_least, exceeds, is_number, is_one, same, typical
+from heterocc.compiler.lower.cpu.sizes import assumed, at_least, exceeds, is_number, is_one, same, typical
 
 WIDE = 4
 """The number of vectors of neighbouring rows that are processed together."""
@@ -61,9 +62,7 @@ class Along(RowWriter):
 
     def write(self, arguments: Arguments) -> None:
         """Write the kernel's body."""
-        length: Size = 1
-        for number in self.terms:
-            length *= self.rows.extents[number]
+        length = prod(self.rows.extents[n] for n in self.terms)
         vectors = -(-self.axis.length // self.lanes)
         self.wide = min(WIDE, typical(vectors))
         if self.plan.stored:

@@ -8,6 +8,7 @@ sums exclude repeated elements.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 from tvm import tirx
 from tvm.ir import Call
@@ -67,9 +68,7 @@ class _Across(RowWriter):
 
     def write(self, arguments: Arguments) -> None:
         """Write the kernel's body."""
-        length = self.axis.length
-        for number in self.terms:
-            length *= self.rows.extents[number]
+        length = prod((self.rows.extents[n] for n in self.terms), start=self.axis.length)
         start, lanes = [index(0)], self.lanes
         overlaps = not is_number(self.axis.length) or self.axis.length % lanes
         for stored, output in zip(self.kept[-1:], self.plan.passes[-1].outputs[-1:], strict=False):

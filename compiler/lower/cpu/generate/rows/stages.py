@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from math import prod
 
 from tvm import tirx
 
@@ -133,7 +134,8 @@ class _Reader:
         outputs = [b for b in self.blocks if any(p.same_as(b.store.buffer) for p in self.function.params)]
         if not outputs:
             return None
-        largest = max(outputs, key=lambda b: typical(_size(b)))
+        spatial = [[e for e, kind in zip(b.extents, b.kinds, strict=True) if kind == "S"] for b in outputs]
+        largest, _ = max(zip(outputs, spatial, strict=True), key=lambda output: typical(prod(output[1])))
         shape = shape_of(largest.store.buffer) or ()
         if not self._place(largest.store.buffer, tuple(self._loop(n) for n in shape)):
             return None
@@ -229,10 +231,3 @@ class _Reader:
             if not self._place(load.source, tuple(dimensions)):
                 return False
         return True
-
-
-def _size(block: BlockView) -> Size:
-    size: Size = 1
-    for extent, kind in zip(block.extents, block.kinds, strict=True):
-        size *= extent if kind == "S" else 1
-    return size
