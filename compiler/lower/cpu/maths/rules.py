@@ -90,10 +90,7 @@ def mark_functions(mod: tvm.IRModule) -> tvm.IRModule:
         return expr
 
     steps = [(Call, marked), (tirx.Mul, product), (tirx.Div, _clamped_quotient)]
-    functions = {
-        gvar: tvm_ffi.structural_map(function, steps, order="post") if isinstance(function, tirx.PrimFunc) else function
-        for gvar, function in mod.functions_items()
-    }
+    functions = {gvar: tvm_ffi.structural_map(f, steps, order="post") for gvar, f in mod.functions_items()}
     return tvm.IRModule(functions, attrs=mod.attrs)
 
 
@@ -130,9 +127,7 @@ def expand_functions(mod: tvm.IRModule) -> tvm.IRModule:
     that its time would grow as the product of the lengths of nested functions.
     """
     functions = {
-        gvar: _expanded(function, _has_avx512(function))
-        if isinstance(function, tirx.PrimFunc) and _calls_functions(function)
-        else function
+        gvar: _expanded(function, _has_avx512(function)) if _calls_functions(function) else function
         for gvar, function in mod.functions_items()
     }
     return tvm.IRModule(functions, attrs=mod.attrs)
