@@ -36,7 +36,7 @@ from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.places import Axis, Place, index, offset_at, overlapping, shape_of
 from heterocc.compiler.lower.cpu.generate.products.few_columns import FEW, few_sums
 from heterocc.compiler.lower.cpu.generate.products.product_form import Product, Side, find_product
-from heterocc.compiler.lower.cpu.generate.products.product_reads import Panel, ProductReads
+from heterocc.compiler.lower.cpu.generate.products.product_reads import ROWS_A_TASK, Panel, ProductReads
 from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.generate.terms import FLOATS, NUMBERS, PAIRS, WIDENED, Term
 from heterocc.compiler.lower.cpu.generate.tiles import (
@@ -49,9 +49,6 @@ from heterocc.compiler.lower.cpu.generate.tiles import (
 )
 from heterocc.compiler.lower.cpu.sizes import Size, as_number, is_number, is_one, larger, moves, smaller, typical
 from heterocc.compiler.lower.kernels.expressions import dtype_of, itemsize
-
-ROWS_A_TASK = 64
-"""The smallest number of rows for which a panel is copied."""
 
 NARROW_ROWS = 32
 """The most rows for which a weight stays in 16 bits: with 128, a BERT took 1.13 times as long as in float32."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -22,6 +23,9 @@ from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.generate.terms import PAIRS, Term
 from heterocc.compiler.lower.cpu.generate.tiles import Run, most_lines
 from heterocc.compiler.lower.cpu.sizes import Size, is_number, is_one, moves, typical
+
+ROWS_A_TASK = 64
+"""The smallest number of rows for which a panel is copied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,13 +205,19 @@ class ProductReads:
 
     @property
     def evicts(self) -> bool:
-        """Whether the rows that a panel reads evict each other from a second-level cache.
+        """Whether the rows that a panel reads evict each other from a second-level cache, or from the first one.
 
-        Rows whose distance is a multiple of a large power of two map to few of its sets.
+        Rows whose distance is a multiple of a large power of two map to few of its sets. The first one matters where
+        small tiles read a panel again and again: 1x1 convolutions of 32x32 maps take half the time with AVX2.
         """
-        step = self.product.terms.step(self.product.vectors.form)
-        distance = 0 if step is None else 4 * abs(typical(step))
-        return distance > 0 and typical(self.product.terms.length) > most_lines(distance, self.isa.core)
+        step, terms = self.product.terms.step(self.product.vectors.form), typical(self.product.terms.length)
+        if step is None or typical(step) == 0:
+            return False
+        distance, core = 4 * abs(typical(step)), self.isa.core
+        lines = most_lines(distance, core)
+        if core.few_registers and is_number(step) and typical(self.product.rows.length) >= ROWS_A_TASK:
+            lines = 2 * core.first_ways * (4096 // math.gcd(distance, 4096))  # just over once costs less than copies
+        return terms > lines
 
     def must_copy(self) -> bool:
         """Whether panels of the vectors are copied before use."""
