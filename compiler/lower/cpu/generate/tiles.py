@@ -91,12 +91,12 @@ def _overlapping(total: Size, most: int, short: bool) -> tuple[Run, ...]:
     return tuple(tiles)
 
 
-def registers_of(tall: int, wide: int, isa: Isa) -> int:
+def registers_of(tall: int, wide: int, core: Core) -> int:
     """The registers that a tile of `tall` numbers times `wide` vectors needs: for sums, vectors and a number.
 
     Few registers have to hold the vectors of several terms, too, if there is one for each: sums would be stored else.
     """
-    hoisted = isa.core.hoisted if wide == 1 else 1
+    hoisted = core.hoisted if wide == 1 else 1
     return tall * wide + max(wide, hoisted) + 1
 
 
@@ -115,15 +115,16 @@ LLVM keeps sums in memory, and such a product takes a third longer."""
 
 def choose_tile(rows: Size, vectors: Size, isa: Isa) -> tuple[int, int]:
     """Rows and vectors of the tile with the least modelled time to cover `rows` × `vectors`, remainders included."""
-    return _best_tile(typical(rows), typical(vectors), isa)
+    return _best_tile(typical(rows), typical(vectors), isa.core, isa.registers)
 
 
 def pick_tile(rows: Size, vectors: Size, isa: Isa, most: int = MOST_ROWS) -> tuple[int, int]:
     """As `choose_tile`, for code that is written, of at most `most` rows."""
     rows = rows if is_number(rows) else MANY_ROWS
     if is_number(vectors):
-        return _best_tile(rows, vectors, isa, most)
-    return _best_tile(rows, max(typical(vectors), WIDTHS_OF_ANY.start), isa, most, WIDTHS_OF_ANY)
+        return _best_tile(rows, vectors, isa.core, isa.registers, most)
+    vectors = max(typical(vectors), WIDTHS_OF_ANY.start)
+    return _best_tile(rows, vectors, isa.core, isa.registers, most, WIDTHS_OF_ANY)
 
 
 def most_rows(pitch: int, core: Core) -> int:
@@ -165,7 +166,9 @@ FEW_SUMS = 12
 
 
 @cache
-def _best_tile(rows: int, vectors: int, isa: Isa, most: int = MOST_ROWS, widths: range = WIDTHS) -> tuple[int, int]:
+def _best_tile(
+    rows: int, vectors: int, core: Core, registers: int, most: int = MOST_ROWS, widths: range = WIDTHS
+) -> tuple[int, int]:
     """The tile with the least modelled time, of at most `most` rows and one of `widths`, if it has several rows.
 
     Of a number of vectors known only at run time, that of the fewest rows which takes hardly longer, but of those with
@@ -174,10 +177,10 @@ def _best_tile(rows: int, vectors: int, isa: Isa, most: int = MOST_ROWS, widths:
     timed: list[tuple[float, int, tuple[int, int]]] = []
     for tall in range(1, min(rows, most) + 1):
         for wide in widths if rows > 1 else range(1, ROW_VECTORS + 1):
-            if wide > vectors or registers_of(tall, wide, isa) > isa.registers:
+            if wide > vectors or registers_of(tall, wide, core) > registers:
                 break
             time = sum(
-                typical(r.count) * typical(v.count) * isa.core.step_cycles(r.size, v.size)
+                typical(r.count) * typical(v.count) * core.step_cycles(r.size, v.size)
                 for r in _known_runs(rows, tall)
                 for v in _known_runs(vectors, wide)
             )

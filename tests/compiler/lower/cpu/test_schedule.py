@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from typing import Any
 
 import numpy as np
@@ -196,6 +198,18 @@ def test_a_convolutions_weight_is_packed_once_for_all_calls_that_share_it() -> N
     assert [a.shape for a in module.arrays.values()] != [weight.shape]
     assert len(module.arrays) == 1
     np.testing.assert_array_equal(np.sort(next(iter(module.arrays.values())), axis=None), np.sort(weight, axis=None))
+
+
+def test_nothing_keeps_a_models_weights_after_its_kernels_are_made() -> None:
+    nodes = [node("Conv", ["x", "w"], ["c"]), node("MatMul", ["c", "m"], ["y"])]
+    weights = {"w": floats(29, 16, 1, 1), "m": floats(13, 37)}
+    module = compiled(nodes, {"x": floats(1, 16, 11, 13)}, weights)
+    arrays = [weakref.ref(a) for a in module.arrays.values()]
+    assert len(arrays) == 2
+    schedule_kernels(module, LLVM)
+    del module, weights
+    gc.collect()
+    assert [a() for a in arrays if a() is not None] == []
 
 
 def test_sorting_keeps_its_place_and_its_order() -> None:

@@ -178,7 +178,7 @@ class Tiling:
             for wide in range(1, self._vectors + 1)
             for tall in range(1, min(MOST_ROWS, self.places) + 1)
             if tall * wide + wide + self._held(tall) <= self.isa.registers
-            and registers_of(tall, wide, self.isa) <= self.isa.registers
+            and registers_of(tall, wide, self.isa.core) <= self.isa.registers
         ]
         return min(sizes, key=lambda size: (self._row_cycles(*size) * self._sharing(size[1]), -size[0], size))
 
