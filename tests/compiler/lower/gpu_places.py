@@ -21,16 +21,24 @@ _REASONS = {"opencl": opencl_unavailable_reason(), "vulkan": vulkan_unavailable_
 _RUNNERS = {r.backend: r for r in (opencl_run.RUNNER, vulkan_run.RUNNER)}
 
 
-def _place(api: str, form: str = "") -> Any:
+def _place(api: str, form: str = "", *more: pytest.MarkDecorator) -> Any:
     skip = pytest.mark.skipif(_REASONS[api] is not None, reason=f"no {api} device: {_REASONS[api]}")
-    return pytest.param(f"{api}{form}", marks=[skip, getattr(pytest.mark, api)])
+    return pytest.param(f"{api}{form}", marks=[skip, getattr(pytest.mark, api), *more])
 
 
 APIS = [_place(api) for api in _RUNNERS]
 """The devices as they are."""
 
-PLACES = [_place(api, form) for api in _RUNNERS for form in ("", "-as-gpu")]
-"""The devices to run on: `opencl` is scheduled for the device here, `opencl-as-gpu` as if it were hardware."""
+PLACES = [
+    _place("opencl", "", pytest.mark.slow),
+    _place("opencl", "-as-gpu"),
+    _place("vulkan"),
+    _place("vulkan", "-as-gpu", pytest.mark.slow),
+]
+"""The devices to run on: `opencl` is scheduled for the device here, `opencl-as-gpu` as if it were hardware.
+
+The usual suite meets each API and each form, `slow` all four.
+"""
 
 
 def runner(place: str) -> Runner:

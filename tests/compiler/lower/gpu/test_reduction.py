@@ -234,7 +234,7 @@ def test_every_number_of_groups_that_share_a_row_gives_the_same_sums(team: Team,
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("place", [PLACES[0], PLACES[3]])
+@pytest.mark.parametrize("place", PLACES[1:3])
 def test_sums_of_many_terms_are_shared_by_groups_and_round_little(place: str, tmp_path: Path) -> None:
     x = RNG.uniform(0, 1, (1, 1_000_003)).astype(np.float32)
     x[0, ::1000] = -1
@@ -309,7 +309,7 @@ def test_a_normalisation_is_one_kernel(place: str, tmp_path: Path) -> None:
     assert wrong(found, [normalised(normalised(wide(x), (1,)) * scale, (1,)) * scale], 1e-5) == []
 
 
-@pytest.mark.parametrize("place", [PLACES[0], PLACES[3]])
+@pytest.mark.parametrize("place", PLACES[1:3])
 def test_cheap_arithmetic_before_a_normalisation_is_part_of_its_kernel(place: str, tmp_path: Path) -> None:
     x, z = normal(6, 50), normal(4, 30)
     graph = Graph(
