@@ -1,8 +1,4 @@
-"""Tiles of rows whose number may be known only at run time: code of sums for each size of a tile, one epilogue for all.
-
-Written once for each size of tile, the epilogues of a product took as long to generate and to compile as several
-kernels of fixed sizes.
-"""
+"""Tiles of rows whose number may be known only at run time, of which each size has code."""
 
 from __future__ import annotations
 
@@ -11,9 +7,8 @@ from collections.abc import Callable, Sequence
 from tvm import tirx
 
 from heterocc.compiler.lower.cpu.generate import emit
-from heterocc.compiler.lower.cpu.generate.places import index
 from heterocc.compiler.lower.cpu.generate.tiles import Run, runs
-from heterocc.compiler.lower.cpu.sizes import Size, as_expr, as_number, is_number, larger, smaller, typical
+from heterocc.compiler.lower.cpu.sizes import Size, as_number, index, is_number, larger, smaller
 
 EVERY_SIZE = 7
 """The most rows of a tile of which each smaller size has code, too, if the number of rows is known only at run time."""
@@ -71,62 +66,11 @@ def tile_of_any(total: Size, tiles: Sequence[Run], tile: tirx.Expr) -> tuple[tir
     most, small = _smaller(tiles)
     whole, rest, count = _whole_and_rest(total, most, small)
     each = rest // larger(count, 1)
-    number = tile - as_expr(whole)
-    more, is_whole = as_expr(rest - each * count), number < as_expr(0)
-    size = as_expr(each) + tirx.Select(number < more, as_expr(1), as_expr(0))
-    first = as_expr(whole * most) + number * as_expr(each) + tirx.min(number, more)
-    return tirx.Select(is_whole, as_expr(most), size), tirx.Select(is_whole, tile * as_expr(most), first)
-
-
-HELD_TERMS = 64
-"""Terms from which on storing sums and reading them again takes little of the time of a tile."""
-
-Sums = Sequence[tirx.Buffer]
-
-Store = Callable[[Sums, int | tirx.Expr, tirx.Expr], None]
-"""Stores a number of rows of sums, of which the first is given. Of an unknown number, the sums are in memory."""
-
-
-def shares_epilogue(rows: Size, terms: Size) -> bool:
-    """Whether tiles of all sizes of `rows` have one epilogue: if their number is not known, and sums are long."""
-    return not is_number(rows) and typical(terms) >= HELD_TERMS
-
-
-def write_tile(tiles: Sequence[Run], tile: tirx.Expr, sums: Callable[[Run, tirx.Expr], Sums], store: Store) -> None:
-    """Write the tile of this number: `sums(run, first)` writes the sums of a tile of a run from a row on."""
-
-    def whole(run: Run) -> None:
-        first = emit.start_of(run, tile)
-        store(sums(run, first), run.size, first)
-
-    emit.either_run(tiles, tile, whole)
-
-
-def write_sized_tile(
-    total: Size,
-    tiles: Sequence[Run],
-    tile: tirx.Expr,
-    lanes: Sequence[int],
-    dtype: str,
-    sums: Callable[[Run, tirx.Expr], Sums],
-    store: Store,
-) -> None:
-    """As `write_tile` of `total` rows, a number known only at run time: all sizes of tiles have one epilogue.
-
-    Sums, with vectors of so many `lanes` of a type, are copied to the same memory, and stored from there.
-    """
-    most = max(run.size for run in tiles)
-    held = [emit.registers(most, n, dtype) for n in lanes]
-    # If the size were known to follow from the branch, LLVM would unroll the epilogue for the largest.
-    size, first = (emit.bound(value) for value in tile_of_any(total, tiles, tile))
-
-    def hold(run: Run) -> None:
-        for to, sum_, n in zip(held, sums(run, first), lanes, strict=True):
-            with emit.loop(run.size, "unroll") as row:
-                emit.put(to, emit.vector(sum_, row * index(n), n), row * index(n), n)
-
-    either_size(tiles, size, hold)
-    store(held, size, first)
+    number = tile - index(whole)
+    more, is_whole = index(rest - each * count), number < index(0)
+    size = index(each) + tirx.Select(number < more, index(1), index(0))
+    first = index(whole * most) + number * index(each) + tirx.min(number, more)
+    return tirx.Select(is_whole, index(most), size), tirx.Select(is_whole, tile * index(most), first)
 
 
 def either_size(tiles: Sequence[Run], size: tirx.Expr, body: Callable[[Run], None]) -> None:

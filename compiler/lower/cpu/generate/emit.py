@@ -166,6 +166,13 @@ def registers(count: int, lanes: int, dtype: str = "float32") -> tirx.Buffer:
     return build.alloc_buffer((count * lanes,), dtype, scope="global")
 
 
+def register(value: tirx.Expr, lanes: int, dtype: str = "float32") -> tirx.Buffer:
+    """A register with a vector."""
+    made = registers(1, lanes, dtype)
+    put(made, value, index(0), lanes)
+    return made
+
+
 def scratch(size: Size, dtype: str = "float32") -> tirx.Buffer:
     """Memory for `size` numbers, one for each thread if allocated inside a shared loop."""
     return build.alloc_buffer((index(size),), dtype, scope="global")

@@ -66,9 +66,14 @@ def kept_registers(kernel: Nest, lanes: int) -> dict[int, tirx.Buffer]:
 def copied(sums: tirx.Buffer, rows: int, lanes: int) -> tirx.Buffer:
     """A copy of accumulators. Indexed by a loop, they themselves would have to live in memory."""
     held = registers(rows, lanes, dtype_of(sums))
-    with loop(rows, "unroll") as row:
-        put(held, vector(sums, row * index(lanes), lanes), row * index(lanes), lanes)
+    copy_rows(held, sums, rows, lanes)
     return held
+
+
+def copy_rows(to: tirx.Buffer, sums: tirx.Buffer, rows: int, lanes: int) -> None:
+    """Copy accumulators."""
+    with loop(rows, "unroll") as row:
+        put(to, vector(sums, row * index(lanes), lanes), row * index(lanes), lanes)
 
 
 def store_tile(

@@ -21,6 +21,8 @@ AHEAD = 1024
 LINE = 16
 """The float32 elements of a cache line."""
 
+_ALONE = emit.Part(index(0), 1)
+
 Weight = Callable[[Any], tuple[tirx.Buffer, tirx.Expr]]
 """Where the weights of a term begin, for all rows of a tile."""
 
@@ -85,7 +87,7 @@ def fetching_shares(
     items: Size,
     fetch: Callable[[tirx.Expr], None],
     index_of: Callable[[Any], tirx.Expr] = lambda term: term,
-    sum_: tuple[tirx.Expr, Size] = (index(0), 1),
+    sum_: emit.Part = _ALONE,
     unroll: int = emit.UNROLL,
 ) -> Step:
     """A step of sums of `terms` terms that calls `fetch` with a share of the numbers up to `items` at every few terms.
@@ -94,14 +96,13 @@ def fetching_shares(
     fetch the items together. Every `unroll` terms fetch as many items until all are fetched, and then the last one
     again, so that sums of any length have common code: nothing is fetched in sums of fewer terms.
     """
-    number_of_sum, sums = sum_
     groups = terms // unroll
-    turns = groups * sums
+    turns = groups * sum_.parts
     each = -(-items // turns) if not is_number(turns) or turns else 0
 
     def ahead(term: Any, number: int) -> None:
         if number == 0:
-            turn = number_of_sum * index(groups) + tirx.floordiv(index_of(term), index(unroll))
+            turn = sum_.number * index(groups) + tirx.floordiv(index_of(term), index(unroll))
             first = tirx.min(turn * index(each), index(items - 1))
             for item in range(as_number(each)):
                 fetch(first + index(item))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -10,7 +11,7 @@ from tvm import tirx
 
 from heterocc.compiler.lower.cpu.generate.cores import Core
 from heterocc.compiler.lower.cpu.generate.isa import Isa
-from heterocc.compiler.lower.cpu.sizes import Size, as_expr, is_number, typical, zero_unless
+from heterocc.compiler.lower.cpu.sizes import Size, index, is_number, typical, zero_unless
 
 MOST_ROWS = 14
 MOST_VECTORS = 15
@@ -83,7 +84,7 @@ def _overlapping(total: Size, most: int, short: bool) -> tuple[Run, ...]:
     first: Size = 0
     larger: tirx.Expr | None = None
     for size in sorted({most, min(most, SHORT) if short else 1, 1}, reverse=True):
-        fits = as_expr(total) >= size
+        fits = index(total) >= size
         here = [fits] if larger is None else [fits, tirx.Not(larger)]
         count = zero_unless(-(-total // size), *here)
         tiles.append(Run(first, 0, count, size, total - size))
@@ -144,13 +145,12 @@ def most_lines(pitch: int, core: Core) -> int:
 def tile_cycles(rows: int, vectors: int, isa: Isa) -> float:
     """Modelled cycles of a step of all tiles that cover `rows` × `vectors`, for each of these products."""
     tall, wide = choose_tile(rows, vectors, isa)
-    step = isa.core.step_cycles
-    time = sum(
-        typical(r.count) * typical(v.count) * step(r.size, v.size)
-        for r in runs(rows, tall)
-        for v in runs(vectors, wide)
-    )
-    return time / (rows * vectors)
+    return cycles_of(runs(rows, tall), runs(vectors, wide), isa.core) / (rows * vectors)
+
+
+def cycles_of(rows: Sequence[Run], vectors: Sequence[Run], core: Core) -> float:
+    """Modelled cycles of a step of all tiles of these runs of rows and of vectors."""
+    return sum(typical(r.count) * typical(v.count) * core.step_cycles(r.size, v.size) for r in rows for v in vectors)
 
 
 SECOND_SIZE = 1.03
@@ -179,11 +179,7 @@ def _best_tile(
         for wide in widths if rows > 1 else range(1, ROW_VECTORS + 1):
             if wide > vectors or registers_of(tall, wide, core) > registers:
                 break
-            time = sum(
-                typical(r.count) * typical(v.count) * core.step_cycles(r.size, v.size)
-                for r in _known_runs(rows, tall)
-                for v in _known_runs(vectors, wide)
-            )
+            time = cycles_of(_known_runs(rows, tall), _known_runs(vectors, wide), core)
             for total, size in ((rows, tall), (vectors, wide)):
                 time *= SECOND_SIZE if len(_known_runs(total, size)) > 1 else 1.0
             timed.append((round(time, 3), abs(tall - 2 * wide), (tall, wide)))

@@ -16,6 +16,7 @@ from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.candidates import Candidate
 from heterocc.compiler.lower.cpu.generate.convolution.channel_tiling import Tiling, in_long_rows
 from heterocc.compiler.lower.cpu.generate.convolution.form import find_planes
+from heterocc.compiler.lower.cpu.generate.convolution.input_rows import Chunk
 from heterocc.compiler.lower.cpu.generate.convolution.taps_inside import loop_inside
 from heterocc.compiler.lower.cpu.generate.emit import Arguments, Step
 from heterocc.compiler.lower.cpu.generate.epilogue import can_store, store_vectors
@@ -98,12 +99,10 @@ class ChannelTiles(Tiling):
         """Write the kernel's body."""
         tiles = sum(r.count for r in self.vector_runs)
 
-        def chunk(
-            inputs: tirx.Buffer, where: tuple[tirx.Expr, tirx.Expr, tirx.Expr], part: tuple[tirx.Expr, Size]
-        ) -> None:
+        def write_chunk(chunk: Chunk, part: emit.Part) -> None:
             held = self.widest * self.across
             sums = emit.scratch(held * (self.rows if self.blocks > 1 else 1))
-            memory = _Memory(sums, emit.scratch(held), inputs)
+            memory = _Memory(sums, emit.scratch(held), chunk.inputs)
 
             def of_run(run: Run) -> None:
                 channels = run, emit.start_of(run, tile) * index(self.isa.lanes)
@@ -111,7 +110,8 @@ class ChannelTiles(Tiling):
                 def lines() -> Iterator[_Line]:
                     """A loop over rows: they change fastest, so that weights are read again from a near cache."""
                     with emit.loop(self.rows) as down:
-                        yield _Line(*where, down, down * index(held) if self.blocks > 1 else index(0))
+                        kept = down * index(held) if self.blocks > 1 else index(0)
+                        yield _Line(chunk.image, chunk.group, chunk.top, down, kept)
 
                 # The first block has code of its own, which adds its products to zeros.
                 for before, count in ((0, 1), (1, self.blocks - 1))[: min(self.blocks, 2)]:
@@ -127,7 +127,7 @@ class ChannelTiles(Tiling):
             with emit.share_loop(*part, tiles) as tile:
                 emit.either_run(self.vector_runs, tile, of_run)
 
-        self.input_rows.write_chunks(arguments, self.parts, chunk)
+        self.input_rows.write_chunks(arguments, self.parts, write_chunk)
 
     def _products(
         self,

@@ -129,12 +129,8 @@ class Tiling:
             isa.lanes,
             self.vector_runs,
         )
+        self.packings = (self.packing,)
         self.parts = self._parts()
-
-    @property
-    def packings(self) -> tuple[Panels, ...]:
-        """The layout of the weights."""
-        return (self.packing,)
 
     @property
     def widest(self) -> int:

@@ -7,7 +7,7 @@ rows are dropped when sums are stored from a buffer to the output, with the epil
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 from tvm import tirx
@@ -18,6 +18,7 @@ from heterocc.compiler.lower.cpu.generate.candidates import Candidate
 from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, find_planes
 from heterocc.compiler.lower.cpu.generate.convolution.input_rows import (
     MOST_IN_ROW,
+    Chunk,
     InputRows,
     is_one_chunk,
     unrolled_taps,
@@ -72,6 +73,26 @@ _Term = tuple[tirx.Expr, tirx.Expr, tirx.Expr]
 PlaceOf = Callable[[tirx.Expr, tirx.Expr, tirx.Expr], Place]
 
 
+@dataclass(frozen=True, slots=True)
+class _Tile:
+    """A tile of output channels of a chunk of rows, by its run and number; `start` is the first one of its thread.
+
+    Sums go through a `line`, unless rows are whole vectors. Those of few places are `held`, if they have code.
+    """
+
+    chunk: Chunk
+    run: Run
+    number: tirx.Expr
+    start: tirx.Expr
+    line: tirx.Buffer | None
+    held: tirx.Buffer | None
+
+    @property
+    def first(self) -> tirx.Expr:
+        """The first channel."""
+        return emit.start_of(self.run, self.number)
+
+
 class DirectWriter(InputRows):
     """A generator of a convolution: for each chunk of output rows, all tiles of output channels."""
 
@@ -93,6 +114,7 @@ class DirectWriter(InputRows):
             1,
             self.channel_runs,
         )
+        self.packings = (self.packing,)
 
     @property
     def cycles(self) -> float:
@@ -100,11 +122,6 @@ class DirectWriter(InputRows):
         stride = self.conv.columns.stride
         lines = POINT_TIME if self.conv.taps == stride == 1 else PHASES_TIME if stride > MOST_IN_ROW else 1.0
         return super().cycles * lines * 2 * tile_cycles(self.conv.outputs, typical(self.vectors), self.isa)
-
-    @property
-    def packings(self) -> tuple[Panels, ...]:
-        """The layout of the weights."""
-        return (self.packing,)
 
     @property
     def vector_runs(self) -> tuple[Run, ...]:
@@ -116,21 +133,19 @@ class DirectWriter(InputRows):
         tiles = sum(r.count for r in self.channel_runs)
         most = max(r.size for r in self.channel_runs) * self.vectors  # of any chunk
 
-        def chunk(
-            copied: tirx.Buffer, where: tuple[tirx.Expr, tirx.Expr, tirx.Expr], part: tuple[tirx.Expr, Size]
-        ) -> None:
+        def write_chunk(chunk: Chunk, part: emit.Part) -> None:
             size = most * self.isa.lanes + self.isa.lanes
-            sums = None if self._is_whole else emit.scratch(size, self.kind.sums)
-            first = index(0) if is_number(part[1]) and part[1] == 1 else emit.share(*part, tiles)[0]
+            line = None if self._is_whole else emit.scratch(size, self.kind.sums)
+            first = index(0) if is_one(part.parts) else emit.share(*part, tiles)[0]
             held = emit.scratch(SUMS * self.isa.lanes) if self._has_few else None
             with emit.share_loop(*part, tiles) as tile:
                 emit.either_run(
                     self.channel_runs,
                     tile,
-                    lambda run: self._tile(arguments, (copied, sums, held), (run, tile, first), where),
+                    lambda run: self._tile(arguments, _Tile(chunk, run, tile, first, line, held)),
                 )
 
-        self.write_chunks(arguments, self.parts_of(tiles), chunk)
+        self.write_chunks(arguments, self.parts_of(tiles), write_chunk)
 
     @property
     def _has_few(self) -> bool:
@@ -138,61 +153,42 @@ class DirectWriter(InputRows):
         fits = all(run.size <= self.isa.lanes for run in self.channel_runs)
         return not is_number(self.vectors) and self.isa.masks and fits and self.kind is FLOATS
 
-    def _tile(
-        self,
-        arguments: Arguments,
-        buffers: tuple[tirx.Buffer, tirx.Buffer | None, tirx.Buffer | None],
-        tile: tuple[Run, tirx.Expr, tirx.Expr],
-        where: tuple[tirx.Expr, tirx.Expr, tirx.Expr],
-    ) -> None:
-        """Compute some output channels of a chunk of rows, and store them: from registers, or through a line.
-
-        `buffers` are the copied rows, the line, which there is unless rows are whole vectors, and memory for sums of
-        few places. The tile is given by its run, its number, and the number of this thread's first tile.
-        """
-        conv, (copied, line_, held), (run, number, _) = self.conv, buffers, tile
-        image, group, top = where
-        first = emit.start_of(run, number)
+    def _tile(self, arguments: Arguments, tile: _Tile) -> None:
+        """Compute some output channels of a chunk of rows, and store them: from registers, or through a line."""
+        conv, chunk, first = self.conv, tile.chunk, tile.first
 
         def place(row: tirx.Expr, line: tirx.Expr, column: tirx.Expr) -> Place:
-            places = group * index(conv.outputs) + first + row, top + line, self.piece_start + column
-            return self.kernel.place([*conv.image_loops(image), *zip(conv.loops[1:], places, strict=True)])
+            places = chunk.group * index(conv.outputs) + first + row, chunk.top + line, self.piece_start + column
+            return self.kernel.place([*conv.image_loops(chunk.image), *zip(conv.loops[1:], places, strict=True)])
 
-        written = partial(self._compute, arguments, (copied, line_), (run, number, first), where, place)
-        if held is not None and line_ is not None:
+        written = partial(self._compute, arguments, tile, place)
+        if tile.held is not None and tile.line is not None:
             length = (self.rows - 1) * self.pitch + conv.columns.places
-            few = partial(self._few, arguments, (copied, line_, held), tile, (group, top))
+            few = partial(self._few, arguments, tile, tile.held, tile.line)
             for most in reversed(FEW_PLACES):
                 written = partial(emit.either, index(length) <= index(most), partial(few, most), written)
         written()
-        if line_ is not None:
-            self._store(arguments, run, line_, place)
+        if tile.line is not None:
+            self._store(arguments, tile.run, tile.line, place)
 
-    def _few(
-        self,
-        arguments: Arguments,
-        buffers: tuple[tirx.Buffer, tirx.Buffer, tirx.Buffer],
-        tile: tuple[Run, tirx.Expr, tirx.Expr],
-        where: tuple[tirx.Expr, tirx.Expr],
-        count: int,
-    ) -> None:
+    def _few(self, arguments: Arguments, tile: _Tile, held: tirx.Buffer, line: tirx.Buffer, count: int) -> None:
         """Put the sums of `count` places, of each a vector along the channels of a tile, into a line.
 
-        The first of several tiles, or of a thread's, computes the sums of all. `where` are the group and the top row.
+        The first of several tiles, or of a thread's, computes the sums of all.
         """
-        (copied, line, held), (run, number, start), (group, top) = buffers, tile, where
-        several, shape, isa = min(as_number(run.count), SUMS // count), (run.size, count), self.isa
-        place = tirx.floormod(number - index(run.first), index(several))
-        with build.If(tirx.any(place == index(0), number == start)), build.Then():
+        run, chunk, isa = tile.run, tile.chunk, self.isa
+        several, shape = min(as_number(run.count), SUMS // count), (run.size, count)
+        place = tirx.floormod(tile.number - index(run.first), index(several))
+        with build.If(tirx.any(place == index(0), tile.number == tile.start)), build.Then():
             last = index(run.first + run.count - 1)
-            tiles = [tirx.min(number - place + index(n), last) for n in range(several)]
+            firsts = (emit.start_of(run, tirx.min(tile.number - place + index(n), last)) for n in range(several))
             few_sums(
                 shape,
                 self.conv.inputs * self.conv.taps,
                 isa,
-                lambda place, term: copied[self.place(term[0], term[1], term[2], index(0)) + place],
-                [self._weights(arguments, run, (group, emit.bound(emit.start_of(run, one)))) for one in tiles],
-                partial(self._walk_inside, top),
+                lambda place, term: chunk.inputs[self.place(term[0], term[1], term[2], index(0)) + place],
+                [self._weights(arguments, run, chunk.group, emit.bound(first)) for first in firsts],
+                partial(self._walk_inside, chunk.top),
                 held,
             )
         first = emit.bound(place * index(count * isa.narrowed(run.size).lanes))
@@ -205,8 +201,7 @@ class DirectWriter(InputRows):
 
         Columns that exceed the line are those of the next lines; what lies between rows in a buffer is disregarded.
         """
-        line, start, count = vectors
-        conv = self.conv
+        conv, (line, start, count) = self.conv, vectors
         size = 4 * typical(conv.outputs) * typical(conv.rows.places) * typical(conv.columns.places)
         if size < self.isa.core.fetched_bytes or typical(conv.work) < emit.PARALLEL_WORK:
             return
@@ -230,17 +225,12 @@ class DirectWriter(InputRows):
     def _compute(
         self,
         arguments: Arguments,
-        buffers: tuple[tirx.Buffer, tirx.Buffer | None],
-        tile: tuple[Run, tirx.Expr, tirx.Expr],
-        where: tuple[tirx.Expr, tirx.Expr, tirx.Expr],
+        tile: _Tile,
         place: PlaceOf,
     ) -> None:
-        """Put the sums of all rows of a chunk into one line; without one, store rows of whole vectors.
-
-        `buffers` are the copied rows and the line. The tile is given by its run, its number and its first channel.
-        """
-        lanes, (copied, line), (run, number, first) = self.isa.lanes, buffers, tile
-        weight = self._weights(arguments, run, (where[1], first))
+        """Put the sums of all rows of a chunk into one line; without one, store rows of whole vectors."""
+        lanes, chunk, run, line = self.isa.lanes, tile.chunk, tile.run, tile.line
+        weight = self._weights(arguments, run, chunk.group, tile.first)
         terms, tiles = self.conv.inputs * self.conv.taps, sum(r.count for r in self.channel_runs)
         rows: Size = self.rows if line is None else 1
         columns = vector_runs(self.conv.columns.places // lanes, self._wide) if line is None else self.vector_runs
@@ -256,13 +246,14 @@ class DirectWriter(InputRows):
                     begin = down * index(self.pitch) + start
 
                     def loaded(column: int, term: _Term, begin: tirx.Expr = begin) -> tirx.Expr:
-                        return emit.vector(copied, self.place(*term, index(0)) + begin + index(column * lanes), lanes)
+                        there = self.place(*term, index(0)) + begin + index(column * lanes)
+                        return emit.vector(chunk.inputs, there, lanes)
 
                     def at_place(row: tirx.Expr, column: int, lane: tirx.Expr, start: tirx.Expr = start) -> Place:
                         return place(row, down, start + index(column * lanes) + lane)
 
                     self._fetch(arguments, run.size, place, (down, start, vectors.size))
-                    fetch = self.next_inputs(arguments, where, (number, tiles), (begin, vectors.size))
+                    fetch = self.next_inputs(arguments, chunk, emit.Part(tile.number, tiles), begin, vectors.size)
                     size, walk = (run.size, vectors.size), self._walk(run, weight, fetch)
                     sums = emit.product_tile(*size, terms, self.isa, broadcast, loaded, walk, kind=self.kind)
                     if line is None:
@@ -283,10 +274,9 @@ class DirectWriter(InputRows):
 
             store_vectors(self.kernel, arguments, total, lambda n: place(row, line, n), places, self.isa.lanes)
 
-    def _weights(self, arguments: Arguments, run: Run, channel: tuple[tirx.Expr, tirx.Expr]) -> Weight:
-        """The weights, and the place of the first one of a term for the channels of `run` from `channel`."""
-        conv, (group, first) = self.conv, channel
-        weights = arguments.flat(self.kernel.function.params[conv.weight])
+    def _weights(self, arguments: Arguments, run: Run, group: tirx.Expr, first: tirx.Expr) -> Weight:
+        """The weights, and the place of the first one of a term for the channels of `run` from the first of a group."""
+        conv, weights = self.conv, arguments.flat(self.kernel.function.params[self.conv.weight])
         base = group * index(self.packing.block) + first * index(self.packing.steps)
 
         def of_term(term: _Term) -> tuple[tirx.Buffer, tirx.Expr]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import NamedTuple
 
 from tvm import tirx
 
@@ -59,7 +60,14 @@ MOST_IN_ROW = 16
 MOST_IN_STRIDES = 64
 """The limit on unrolled taps of a row by a stride: LLVM takes minutes for hundreds."""
 
-Chunk = Callable[[tirx.Buffer, tuple[tirx.Expr, tirx.Expr, tirx.Expr], tuple[tirx.Expr, Size]], None]
+
+class Chunk(NamedTuple):
+    """Rows of outputs of a group of an image from row `top` on, and the buffer with the rows of their inputs."""
+
+    inputs: tirx.Buffer
+    image: tirx.Expr
+    group: tirx.Expr
+    top: tirx.Expr
 
 
 def is_one_chunk(conv: Convolution, rows: int) -> bool:
@@ -250,11 +258,8 @@ class InputRows:
         """The chunks of all images."""
         return self.conv.batch * self.conv.groups * self.chunks
 
-    def write_chunks(self, arguments: Arguments, parts: Size, body: Chunk) -> None:
-        """Write the loop over chunks of rows and parts of the channels, with the input rows of each one.
-
-        `body` gets what has the rows; image, group and first row; and the part with the number of parts.
-        """
+    def write_chunks(self, arguments: Arguments, parts: Size, body: Callable[[Chunk, emit.Part], None]) -> None:
+        """Write the loop over chunks of rows and parts of the channels, with the input rows of each one."""
         conv = self.conv
         with emit.shared_loop(self._tasks * parts, conv.work) as task:
             image, group, chunk, part = emit.unpacked(task, (conv.batch, conv.groups, self.chunks, parts))
@@ -273,7 +278,7 @@ class InputRows:
                 self.begin = emit.bound(number * index(conv.inputs * self.plane) + top * index(self.pitch))
             else:
                 self.copy(arguments, rows, number, top)
-            body(rows, (image, group, top), (part, parts))
+            body(Chunk(rows, image, group, top), emit.Part(part, parts))
 
     @property
     def length(self) -> Size:
@@ -316,16 +321,17 @@ class InputRows:
     def next_inputs(
         self,
         arguments: Arguments,
-        where: tuple[tirx.Expr, tirx.Expr, tirx.Expr],
-        tile: tuple[tirx.Expr, Size],
-        columns: tuple[tirx.Expr, int],
+        chunk: Chunk,
+        tile: emit.Part,
+        start: tirx.Expr,
+        vectors: int,
     ) -> Callable[[tirx.Expr], None]:
-        """A function that prefetches a share of what the next chunk, or piece, copies of an input channel.
+        """A function that prefetches a tile's share of what the next chunk, or piece, copies of an input channel.
 
-        The `tile` is given by its number, and how many a chunk has; `columns` by a start and the vectors from there.
-        The copies of a chunk wait for a farther cache or memory, which the sums before them leave idle.
+        That is of so many vectors from a `start` on. The copies of a chunk wait for a farther cache or memory, which
+        the sums before them leave idle.
         """
-        conv, (image, group, top), (number, tiles), (start, vectors) = self.conv, where, tile, columns
+        conv, (number, tiles) = self.conv, tile
         rows, across = conv.rows, conv.columns
         size = 4 * typical(conv.groups * conv.inputs * rows.size * across.size)
         if conv.is_flattened or conv.taps == 1:
@@ -333,12 +339,12 @@ class InputRows:
         if not is_number(self.pieces):
             ahead = (self.piece_start + index(across.places)) * index(across.stride)
         elif not is_one(rows.places) and size >= self.isa.core.fetched_bytes:
-            ahead = ((top + index(self.rows)) * index(rows.stride) - index(rows.before)) * index(across.size)
+            ahead = ((chunk.top + index(self.rows)) * index(rows.stride) - index(rows.before)) * index(across.size)
         else:
             return lambda _: None
         flat, each = arguments.flat(conv.data), rows.stride * across.stride
         lines = as_number(-(-vectors * self.isa.lanes * each // (LINE * tiles)))
-        map_ = (image * index(conv.groups) + group) * index(conv.inputs * rows.size * across.size)
+        map_ = (chunk.image * index(conv.groups) + chunk.group) * index(conv.inputs * rows.size * across.size)
         begin = emit.bound(map_ + ahead + start * index(each) + number * index(lines * LINE))
 
         def fetch(input_: tirx.Expr) -> None:

@@ -75,9 +75,8 @@ class _Writer:
                 here = [*place, (self.channels, start)]
                 weights = {}
                 for number, tap in product(range(len(self.groups)), range(as_number(self.across.length))):
-                    weights[number, tap] = emit.registers(1, self.isa.lanes, "int32")
                     value = self._group(arguments, 1, number, [*here, (self.across, index(tap))])
-                    emit.put(weights[number, tap], value, index(0), self.isa.lanes)
+                    weights[number, tap] = emit.register(value, self.isa.lanes, "int32")
                 with emit.loop(sum(r.count for r in self.tiles)) as tile:
                     emit.either_run(self.tiles, tile, lambda run: self._tile(arguments, here, weights, run, tile))
 

@@ -63,13 +63,8 @@ class LimitedWriter(ByteWriter):
 
     def __init__(self, kernel: Kernel, product: Product, isa: Isa, limited: LimitedPanels) -> None:
         super().__init__(kernel, product, isa)
-        self.limited = limited
+        self.limited, self.packings = limited, (limited,)
         self.cost = _COSTS[limited.depth] * self.panels.steps + _LEFT_COST * limited.capacity / self.panels.vectors
-
-    @property
-    def packings(self) -> tuple[LimitedPanels]:
-        """The packing of the weight."""
-        return (self.limited,)
 
     def sums(
         self, arguments: Arguments, place: Place, panel: Panel, tile: tirx.Expr, rows: Run, first: tirx.Expr

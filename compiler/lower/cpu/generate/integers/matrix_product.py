@@ -89,7 +89,7 @@ class MatrixWriter(ByteWriter):
         self.row_runs = runs(math.prod(self.outer), 2)
         self.column_runs = runs(-(-product.columns.length // isa.lanes), 2)
         self.panels = replace(self.panels, runs=self.column_runs, chunk=terms_of(as_number(product.terms.length)))
-        self.packed = None, self.panels
+        self.packed, self.packings = (None, self.panels), (self.panels,)
 
     @property
     def cycles(self) -> float:

@@ -19,39 +19,30 @@ from tvm import tirx
 from tvm.script.ir_builder import tirx as build
 
 from heterocc.compiler.lower.cpu.generate import emit
-from heterocc.compiler.lower.cpu.generate.any_rows import (
-    count_of,
-    row_runs,
-    shares_epilogue,
-    write_sized_tile,
-    write_tile,
-)
-from heterocc.compiler.lower.cpu.generate.candidates import Candidate, Packing
+from heterocc.compiler.lower.cpu.generate.any_rows import count_of, either_size, tile_of_any
+from heterocc.compiler.lower.cpu.generate.candidates import Candidate
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
-from heterocc.compiler.lower.cpu.generate.epilogue import can_store, copied, store_tile, store_vectors
+from heterocc.compiler.lower.cpu.generate.epilogue import can_store, copied, copy_rows, store_tile, store_vectors
 from heterocc.compiler.lower.cpu.generate.fetch import epilogue_reads, written_forms
 from heterocc.compiler.lower.cpu.generate.isa import Isa
-from heterocc.compiler.lower.cpu.generate.masked import can_mask, mask, store_masked
-from heterocc.compiler.lower.cpu.generate.panels import Panels
-from heterocc.compiler.lower.cpu.generate.places import Axis, Place, index, offset_at, overlapping, shape_of
+from heterocc.compiler.lower.cpu.generate.masked import mask, store_masked
+from heterocc.compiler.lower.cpu.generate.places import Axis, Place, index, offset_at, overlapping
 from heterocc.compiler.lower.cpu.generate.products.few_columns import FEW, few_sums
-from heterocc.compiler.lower.cpu.generate.products.product_form import Product, Side, find_product
+from heterocc.compiler.lower.cpu.generate.products.product_form import Product, find_product
 from heterocc.compiler.lower.cpu.generate.products.product_reads import ROWS_A_TASK, Panel, ProductReads
 from heterocc.compiler.lower.cpu.generate.read import Kernel
-from heterocc.compiler.lower.cpu.generate.terms import FLOATS, NUMBERS, PAIRS, WIDENED, Term
+from heterocc.compiler.lower.cpu.generate.terms import FLOATS, NUMBERS, WIDENED
 from heterocc.compiler.lower.cpu.generate.tiles import (
-    MOST_ROWS,
-    ROW_PLACES,
     Run,
-    column_runs,
-    most_rows,
-    pick_tile,
+    cycles_of,
 )
-from heterocc.compiler.lower.cpu.sizes import Size, as_number, is_number, is_one, larger, moves, smaller, typical
-from heterocc.compiler.lower.kernels.expressions import dtype_of, itemsize
+from heterocc.compiler.lower.cpu.sizes import Size, is_number, is_one, larger, smaller, typical
 
 NARROW_ROWS = 32
 """The most rows for which a weight stays in 16 bits: with 128, a BERT took 1.13 times as long as in float32."""
+
+HELD_TERMS = 64
+"""Terms from which on storing sums and reading them again takes little of the time of a tile."""
 
 
 def propose_product(kernel: Kernel, isa: Isa) -> Iterator[Candidate]:
@@ -84,71 +75,15 @@ def _has_no_rows(product: Product) -> bool:
 
 
 class ProductWriter(ProductReads):
-    """A generator of a product: panels of columns, and for each all rows, tile by tile.
-
-    If the number of columns is known only at run time, those that whole tiles leave may not fill a vector: it is
-    masked, or they are copied to a panel of one vector.
-    """
-
-    def __init__(self, kernel: Kernel, product: Product, isa: Isa, kind: Term | None = None) -> None:
-        self.kernel, self.product, self.isa, self.kind = kernel, product, isa, kind or NUMBERS[kernel.dtype]
-        self.length = product.columns.length
-        count = -(-self.length // isa.lanes)
-        tall, wide = pick_tile(product.rows.length, count, isa, self._most_rows())
-        self.row_runs = row_runs(product.rows.length, tall, near=self.reads_near)
-        self.column_runs = column_runs(self.length, isa.lanes, wide)
-        self.packed = (
-            self.packing(product.numbers, product.rows, 1, self.row_runs),
-            self.packing(product.vectors, product.columns, isa.lanes, self.column_runs),
-        )
-        self.copies = self.packed[1] is None and self.must_copy()
-        self.strip = self._strip_size()
-        self.masked = isa.masks and isa.lanes > 1 and not self.copies and can_mask(kernel, product.columns)
-
-    def _most_rows(self) -> int:
-        """The limit on rows of a tile; rows of a factor that is read in place may compete for a set of the cache."""
-        numbers = self.product.numbers
-        pitch = self.product.rows.step(numbers.form)
-        if numbers.weight is not None or pitch is None or not moves(pitch):
-            return MOST_ROWS
-        if not is_number(pitch):
-            return ROW_PLACES
-        return most_rows(itemsize(dtype_of(numbers.load.source)) * abs(pitch), self.isa.core)
-
-    @property
-    def packings(self) -> Sequence[Packing]:
-        """The packings of the weights."""
-        return tuple(p for p in self.packed if p is not None)
+    """A generator of a product: panels of columns, and for each all rows, tile by tile."""
 
     @property
     def cycles(self) -> float:
         """Modelled time, without that of copying whole vectors."""
-        tiles = [
-            typical(r.count) * typical(v.count) * self.isa.core.step_cycles(r.size, v.size)
-            for r in self.row_runs
-            for v in self.column_runs
-        ]
-        product = self.product
+        product, tiles = self.product, cycles_of(self.row_runs, self.column_runs, self.isa.core)
         copies = self.isa.core.copied_number * typical(self.length) if self.copies and _has_no_rows(product) else 0.0
         outer = math.prod(typical(a.length) for a in product.outer)
-        return outer * (typical(self.terms) * sum(tiles) + typical(product.terms.length) * copies)
-
-    def packing(self, side: Side, places: Axis, lanes: int, tiles: tuple[Run, ...]) -> Panels | None:
-        """The layout of a side that is a weight, None for another."""
-        if side.weight is None:
-            return None
-        axes = {n: i for i, e in enumerate(side.load.indices) if (n := self.kernel.loop_of(e)) is not None}
-        outer = [a for a in self.product.outer if a.loops[0] in axes]
-        ones = [i for i in range(len(side.load.indices)) if i not in axes.values()]
-        ones += [axes[n] for n in axes if is_one(self.kernel.extents[n])]
-        segments, terms = self.product.segments, self.product.terms
-        order = (*ones, *(axes[n] for axis in (*outer, *segments, terms, places) for n in axis.loops))
-        groups = (outer, [terms], [places], segments)
-        of_outer, of_terms, of_places, of_segments = (as_number(math.prod(a.length for a in some)) for some in groups)
-        shape = tuple(map(as_number, shape_of(side.load.source) or ()))
-        sizes = (of_outer, of_terms, of_places, lanes, tiles)
-        group, packed = 2 if self.kind is PAIRS else self.kind.together, self.kind.packed
-        return Panels(side.weight, shape, order, *sizes, segments=of_segments, group=group, packed=packed)
+        return outer * (typical(self.terms) * tiles + typical(product.terms.length) * copies)
 
     def write(self, arguments: Arguments) -> None:
         """Write the kernel's body."""
@@ -178,25 +113,6 @@ class ProductWriter(ProductReads):
                 self._strip(arguments, place, panels_of_strip, share)
             else:
                 emit.either_run(self.column_runs, strip, lambda run: self._panel(arguments, place, run, strip, share))
-
-    def _strip_size(self) -> int:
-        """The number of panels of columns, a strip, that are stored one after the other for each tile of rows.
-
-        Panel by panel, each row of outputs gets few numbers at a time: with few terms most time would be spent waiting
-        for the cache lines of many rows, which the hardware does not prefetch, and which compete for few sets.
-        """
-        product, isa = self.product, self.isa
-        terms = product.terms.length
-        if not is_number(self.length) or not is_number(terms):
-            return 1
-        if self.copies or self.kind.read != "float32" or any(run.short for run in self.column_runs):
-            return 1
-        groups = as_number(sum(r.count for r in self.column_runs))
-        if typical(product.work) >= emit.PARALLEL_WORK:
-            groups = typical(math.prod(a.length for a in product.outer)) * groups // emit.TASKS
-        near = isa.core.first_cache * 3 // 4  # the vectors of a strip are to stay there
-        wide = max(run.size for run in self.column_runs)
-        return max(1, min(groups, near // (4 * terms * wide * isa.lanes)))
 
     def _strip(self, arguments: Arguments, place: Place, panels: tuple[tirx.Expr, tirx.Expr], part: emit.Part) -> None:
         """Compute the panels from a first to an end for some rows: each tile of rows for all of them."""
@@ -271,15 +187,33 @@ class ProductWriter(ProductReads):
         return overlapping(column, self.length, self.isa.lanes)
 
     def _rows_of_panel(self, arguments: Arguments, place: Place, panel: Panel, tile: tirx.Expr) -> None:
-        """Compute a tile of rows of a panel."""
-        product, run = self.product, panel.run
+        """Compute a tile of rows of a panel.
+
+        Of any number of rows, long sums are copied to memory, and all sizes of tiles have one epilogue: those of each
+        size took as long to generate and to compile as several kernels of fixed sizes.
+        """
+        count, tiles = self.product.rows.length, self.row_runs
         sums = partial(self.sums, arguments, place, panel, tile)
         store = partial(self._store, arguments, place, panel)
-        if shares_epilogue(product.rows.length, product.summed):
-            lanes = [self.isa.lanes] * run.size
-            write_sized_tile(product.rows.length, self.row_runs, tile, lanes, self.kind.sums, sums, store)
-        else:
-            write_tile(self.row_runs, tile, sums, store)
+
+        def whole(rows: Run) -> None:
+            first = emit.start_of(rows, tile)
+            store(sums(rows, first), rows.size, first)
+
+        if is_number(count) or typical(self.product.summed) < HELD_TERMS:
+            emit.either_run(tiles, tile, whole)
+            return
+        most = max(rows.size for rows in tiles)
+        held = [emit.registers(most, self.isa.lanes, self.kind.sums) for _ in range(panel.run.size)]
+        # If the size were known to follow from the branch, LLVM would unroll the epilogue for the largest.
+        size, first = map(emit.bound, tile_of_any(count, tiles, tile))
+
+        def hold(rows: Run) -> None:
+            for to, total in zip(held, sums(rows, first), strict=True):
+                copy_rows(to, total, rows.size, self.isa.lanes)
+
+        either_size(tiles, size, hold)
+        store(held, size, first)
 
     def sums(
         self, arguments: Arguments, place: Place, panel: Panel, tile: tirx.Expr, rows: Run, first: tirx.Expr

@@ -10,19 +10,29 @@ from dataclasses import dataclass
 from tvm import tirx
 
 from heterocc.compiler.lower.cpu.generate import emit
-from heterocc.compiler.lower.cpu.generate.any_rows import count_of
+from heterocc.compiler.lower.cpu.generate.any_rows import count_of, row_runs
+from heterocc.compiler.lower.cpu.generate.candidates import Packing
 from heterocc.compiler.lower.cpu.generate.emit import Arguments, Step, Walk
 from heterocc.compiler.lower.cpu.generate.fetch import epilogue_reads, fetching_shares, lines_after, written_forms
 from heterocc.compiler.lower.cpu.generate.isa import Isa
-from heterocc.compiler.lower.cpu.generate.masked import mask, masked_vector
+from heterocc.compiler.lower.cpu.generate.masked import can_mask, mask, masked_vector
 from heterocc.compiler.lower.cpu.generate.panels import Panels
-from heterocc.compiler.lower.cpu.generate.places import Place, at, index, offset_at
+from heterocc.compiler.lower.cpu.generate.places import Axis, Place, at, index, offset_at, shape_of
 from heterocc.compiler.lower.cpu.generate.products.copied_columns import Columns, copy_columns
 from heterocc.compiler.lower.cpu.generate.products.product_form import Product, Side
 from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.generate.terms import PAIRS, Term
-from heterocc.compiler.lower.cpu.generate.tiles import Run, most_lines
-from heterocc.compiler.lower.cpu.sizes import Size, is_number, is_one, moves, typical
+from heterocc.compiler.lower.cpu.generate.tiles import (
+    MOST_ROWS,
+    ROW_PLACES,
+    Run,
+    column_runs,
+    most_lines,
+    most_rows,
+    pick_tile,
+)
+from heterocc.compiler.lower.cpu.sizes import Size, as_number, is_number, is_one, moves, typical
+from heterocc.compiler.lower.kernels.expressions import dtype_of, itemsize
 
 ROWS_A_TASK = 64
 """The smallest number of rows for which a panel is copied."""
@@ -45,20 +55,73 @@ class Panel:
 class ProductReads:
     """Reads of a product's two sides: of numbers, each shared by a row, and of vectors along `length` columns.
 
-    `packed` are the packings of the sides that are weights, `copies` says whether panels of others are copied, and
-    `strip` how many of them each tile of rows takes in turn. The runs are those of tiles of rows and of panels.
+    If the number of columns is known only at run time, those that whole tiles leave may not fill a vector: it is
+    `masked`, or they are copied to a panel of one vector. `packed` are the packings of the sides that are weights,
+    `copies` says whether panels of others are copied, and `strip` how many of them each tile of rows takes in turn. The
+    runs are those of tiles of rows and of panels.
     """
 
-    kind: Term
-    kernel: Kernel
-    product: Product
-    isa: Isa
-    length: Size
-    copies: bool
-    strip: int
-    row_runs: tuple[Run, ...]
-    column_runs: tuple[Run, ...]
-    packed: tuple[Panels | None, Panels | None]
+    def __init__(self, kernel: Kernel, product: Product, isa: Isa, kind: Term) -> None:
+        self.kernel, self.product, self.isa, self.kind = kernel, product, isa, kind
+        self.length = product.columns.length
+        count = -(-self.length // isa.lanes)
+        tall, wide = pick_tile(product.rows.length, count, isa, self._most_rows())
+        self.row_runs = row_runs(product.rows.length, tall, near=self.reads_near)
+        self.column_runs = column_runs(self.length, isa.lanes, wide)
+        self.packed = (
+            self.packing(product.numbers, product.rows, 1, self.row_runs),
+            self.packing(product.vectors, product.columns, isa.lanes, self.column_runs),
+        )
+        self.packings: tuple[Packing, ...] = tuple(p for p in self.packed if p is not None)
+        self.copies = self.packed[1] is None and self.must_copy()
+        self.strip = self._strip_size()
+        self.masked = isa.masks and isa.lanes > 1 and not self.copies and can_mask(kernel, product.columns)
+
+    def _most_rows(self) -> int:
+        """The limit on rows of a tile; rows of a factor that is read in place may compete for a set of the cache."""
+        numbers = self.product.numbers
+        pitch = self.product.rows.step(numbers.form)
+        if numbers.weight is not None or pitch is None or not moves(pitch):
+            return MOST_ROWS
+        if not is_number(pitch):
+            return ROW_PLACES
+        return most_rows(itemsize(dtype_of(numbers.load.source)) * abs(pitch), self.isa.core)
+
+    def packing(self, side: Side, places: Axis, lanes: int, tiles: tuple[Run, ...]) -> Panels | None:
+        """The layout of a side that is a weight, None for another."""
+        if side.weight is None:
+            return None
+        axes = {n: i for i, e in enumerate(side.load.indices) if (n := self.kernel.loop_of(e)) is not None}
+        outer = [a for a in self.product.outer if a.loops[0] in axes]
+        ones = [i for i in range(len(side.load.indices)) if i not in axes.values()]
+        ones += [axes[n] for n in axes if is_one(self.kernel.extents[n])]
+        segments, terms = self.product.segments, self.product.terms
+        order = (*ones, *(axes[n] for axis in (*outer, *segments, terms, places) for n in axis.loops))
+        groups = (outer, [terms], [places], segments)
+        of_outer, of_terms, of_places, of_segments = (as_number(math.prod(a.length for a in some)) for some in groups)
+        shape = tuple(map(as_number, shape_of(side.load.source) or ()))
+        sizes = (of_outer, of_terms, of_places, lanes, tiles)
+        group, packed = 2 if self.kind is PAIRS else self.kind.together, self.kind.packed
+        return Panels(side.weight, shape, order, *sizes, segments=of_segments, group=group, packed=packed)
+
+    def _strip_size(self) -> int:
+        """The number of panels of columns, a strip, that are stored one after the other for each tile of rows.
+
+        Panel by panel, each row of outputs gets few numbers at a time: with few terms most time would be spent waiting
+        for the cache lines of many rows, which the hardware does not prefetch, and which compete for few sets.
+        """
+        product, isa = self.product, self.isa
+        terms = product.terms.length
+        if not is_number(self.length) or not is_number(terms):
+            return 1
+        if self.copies or self.kind.read != "float32" or any(run.short for run in self.column_runs):
+            return 1
+        groups = as_number(sum(r.count for r in self.column_runs))
+        if typical(product.work) >= emit.PARALLEL_WORK:
+            groups = typical(math.prod(a.length for a in product.outer)) * groups // emit.TASKS
+        near = isa.core.first_cache * 3 // 4  # the vectors of a strip are to stay there
+        wide = max(run.size for run in self.column_runs)
+        return max(1, min(groups, near // (4 * terms * wide * isa.lanes)))
 
     @property
     def reads_near(self) -> bool:

@@ -9,7 +9,7 @@ from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution
 from heterocc.compiler.lower.cpu.generate.cores import Core
 from heterocc.compiler.lower.cpu.generate.emit import PARALLEL_WORK, sharing
 from heterocc.compiler.lower.cpu.generate.isa import Isa
-from heterocc.compiler.lower.cpu.generate.tiles import Run, choose_tile, runs, vector_runs
+from heterocc.compiler.lower.cpu.generate.tiles import Run, choose_tile, cycles_of, runs, vector_runs
 from heterocc.compiler.lower.cpu.sizes import Size, as_number, is_number, larger, smaller, typical
 
 PHASE_CYCLES = 1.5
@@ -110,9 +110,7 @@ def _blocks(conv: Convolution, isa: Isa, height: int, parts: int, filter_: Filte
     channels, columns = runs(conv.outputs, tile[0], parts), runs(vectors, tile[1])
     rows = -(-as_number(conv.rows.places) // conv.rows.dilation)
     count = conv.rows.dilation * -(-rows // min(step * height, rows))
-    steps = sum(
-        typical(r.count) * typical(v.count) * isa.core.step_cycles(r.size, v.size) for r in channels for v in columns
-    )
+    steps = cycles_of(channels, columns, isa.core)
     turns = lines * -(-wide // narrow)
     apart = PHASE_CYCLES * lines * step**2 * wide if conv.columns.dilation > 1 else 0.0
     core = isa.core

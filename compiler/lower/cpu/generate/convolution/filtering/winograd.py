@@ -86,11 +86,7 @@ class _Writer:
         shape, order, planes = (filter_.planes, conv.outputs, conv.inputs), (0, 2, 1), filter_.planes
         panels = Panels(conv.weight, shape, order, planes, conv.inputs, conv.outputs, 1, self.blocks.channel_runs)
         self.packing = FilteredPanels(panels, filter_)
-
-    @property
-    def packings(self) -> tuple[FilteredPanels, ...]:
-        """The layout of the weights."""
-        return (self.packing,)
+        self.packings = (self.packing,)
 
     @property
     def steps(self) -> Size:
