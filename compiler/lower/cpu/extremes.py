@@ -8,6 +8,8 @@ padding.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.ir import TensorLoad
@@ -38,7 +40,10 @@ def _without(block: s_tir.SBlock) -> s_tir.SBlock:
         return block
     swapped = tirx.BufferStore(store.buffer, type(store.value)(term, held), store.indices)
     if not of_windows(block):
-        init = tirx.BufferStore(init.buffer, _first(block, term, init.value), init.indices)
+        terms = [i for i in block.iter_vars if int(i.iter_type) == REDUCTION]
+        first = substituted(term, [(i.var, i.dom.min) for i in terms])
+        first = unless_empty([i.dom.extent for i in terms], first, init.value)
+        init = tirx.BufferStore(init.buffer, first, init.indices)
     return s_tir.SBlock(
         block.iter_vars,
         block.reads,
@@ -52,10 +57,7 @@ def _without(block: s_tir.SBlock) -> s_tir.SBlock:
     )
 
 
-def _first(block: s_tir.SBlock, term: tirx.Expr, neutral: tirx.Expr) -> tirx.Expr:
-    """The first of the terms that an element combines, or `neutral` if a run may have no terms and has none."""
-    terms = [i for i in block.iter_vars if int(i.iter_type) == REDUCTION]
-    first = substituted(term, [(i.var, i.dom.min) for i in terms])
-    extents = [i.dom.extent for i in terms if not isinstance(i.dom.extent, tirx.IntImm)]
-    some = [extent > tirx.const(0, dtype_of(extent)) for extent in extents]
+def unless_empty(extents: Iterable[tirx.Expr], first: tirx.Expr, neutral: tirx.Expr) -> tirx.Expr:
+    """The first of so many terms, or `neutral` if a run may have no terms and has none."""
+    some = [extent > tirx.const(0, dtype_of(extent)) for extent in extents if not isinstance(extent, tirx.IntImm)]
     return tirx.if_then_else(tirx.all(*some), first, neutral) if some else first

@@ -157,7 +157,7 @@ def _condition(rule: Rule, holds: Rule, fails: Rule, a: Size, b: Size) -> Condit
     if is_number(a) and is_number(b):
         return Condition(answer)
     assert current is not None, "sizes are compared outside `assuming`"
-    return Condition(answer, current.guard(holds if answer else fails, as_expr(a), as_expr(b)))
+    return Condition(answer, current.guard(holds if answer else fails, index(a), index(b)))
 
 
 def assumed(condition: Condition) -> bool:
@@ -225,25 +225,21 @@ def within(lanes: int, length: Size) -> int:
 
 def smaller(a: Size, b: Size) -> Size:
     """The smaller of two sizes, computed at run time if it is not known."""
-    if isinstance(a, Dim) or isinstance(b, Dim):
-        return _combined(a, b, min, tirx.min)
-    return min(a, b)
+    return min(a, b) if is_number(a) and is_number(b) else _combined(a, b, min, tirx.min)
 
 
 def larger(a: Size, b: Size) -> Size:
     """The larger of two sizes, computed at run time if it is not known."""
-    if isinstance(a, Dim) or isinstance(b, Dim):
-        return _combined(a, b, max, tirx.max)
-    return max(a, b)
+    return max(a, b) if is_number(a) and is_number(b) else _combined(a, b, max, tirx.max)
 
 
 def zero_unless(size: Size, *conditions: tirx.Expr) -> Size:
     """The size if all conditions hold, else 0; its typical value is the size's."""
-    return Dim(typical(size), tirx.Select(tirx.all(*conditions), as_expr(size), tirx.const(0, "int64")))
+    return Dim(typical(size), tirx.Select(tirx.all(*conditions), index(size), tirx.const(0, "int64")))
 
 
-def as_expr(size: Size) -> tirx.Expr:
-    """A size as an expression of type int64."""
+def index(size: Size) -> tirx.Expr:
+    """A size as an index, an expression of type int64."""
     return size.expr if isinstance(size, Dim) else _constant(size)
 
 
@@ -263,7 +259,7 @@ def _constant(number: int) -> tirx.Expr:
 
 
 def _combined(a: Size, b: Size, number: Rule, rule: Rule) -> Size:
-    expr = rule(as_expr(a), as_expr(b))
+    expr = rule(index(a), index(b))
     value = number(typical(a), typical(b))
     return int(expr) if isinstance(expr, tirx.IntImm) else Dim(value, expr)
 

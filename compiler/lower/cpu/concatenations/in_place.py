@@ -65,7 +65,7 @@ def _reshaped(module: KernelModule, call: relax.Call, values: Mapping[relax.Var,
     part = only_tensor(call)
     if part is None or not is_view(module.mod[call.args[0]], call):
         return []
-    while part in values and _operator(values[part]) == "relax.reshape":
+    while part in values and getattr(getattr(values[part], "op", None), "name", "") == "relax.reshape":
         part = values[part].args[0]
     return [part]
 
@@ -80,10 +80,6 @@ def _lies_in(name: str, parts: Collection[str], homes: Mapping[str, Home]) -> bo
 def _bytes(value: relax.Var) -> int | tirx.Expr:
     """The bytes of a value, an expression of the sizes that are known only at run time."""
     return math.prod(static_shape(value.ty) or value.ty.shape.values) * BYTES.get(dtype_name(value.ty), 0)
-
-
-def _operator(value: relax.Expr) -> str | None:
-    return getattr(value.op, "name", None) if isinstance(value, relax.Call) else None
 
 
 def _begins_inside(name: str, homes: Mapping[str, Home]) -> bool:

@@ -49,7 +49,10 @@ def with_own_sizes(function: tirx.PrimFunc) -> tirx.PrimFunc:
         if known is None:
             first.append((named, dim))
     assumed = Assumptions(dims_of(function))
-    own = [(dim, _variable(n, dim.whole, assumed)) for n, (_, dim) in enumerate(first)]
+    # Generators choose by typical values as they do for the expressions.
+    own = [
+        (d, size_variable(str(n), d.whole.ty.dtype, typical=assumed.typical(d.whole))) for n, (_, d) in enumerate(first)
+    ]
 
     def replaced(expr: tirx.Expr) -> tirx.Expr:
         return next((new for dim, var in own if (new := dim.with_own(var, expr)) is not None), expr)
@@ -170,8 +173,3 @@ def _added(expr: tirx.Expr, number: int) -> tirx.Expr:
 def _is_quotient(expr: tirx.Expr) -> bool:
     """Whether an expression is a quotient by a number, rounded down."""
     return isinstance(expr, tirx.FloorDiv) and isinstance(expr.b, tirx.IntImm) and int(expr.b) > 0
-
-
-def _variable(number: int, dim: tirx.Expr, assumed: Assumptions) -> tirx.Var:
-    """The variable for a dimension, with its typical value: generators choose as they do for the expression."""
-    return size_variable(str(number), dim.ty.dtype, typical=assumed.typical(dim))

@@ -10,6 +10,5 @@ All use `places.py` (loops combined to axes, indices as linear forms), `tiles.py
 for the registers in `isa.py`), `terms.py` (kinds of terms: their types, how rows' numbers are read, and multiply-adds),
 `emit.py` (tiles and loops), `epilogue.py` (operations on sums before they are stored), `spans.py` (rows of any length
 in vectors), `fetch.py` (prefetches of weights) and `panels.py` (the order of packed weights). `masked.py` reads and
-stores vectors in part, with AVX-512 (decision 41). Options that the models find nearly as fast as the best go to
-`Isa.choose`.
+stores vectors in part, with AVX-512 (decision 41).
 """

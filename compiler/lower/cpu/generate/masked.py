@@ -39,9 +39,8 @@ def mask(first: tirx.Expr, lanes: int, count: Size) -> tirx.Expr:
 
 def held_mask(first: tirx.Expr, lanes: int, count: Size) -> tirx.Buffer:
     """A mask in a register, as numbers: TVM binds no truth values, and LLVM would compare again at each use."""
-    held = emit.registers(1, lanes, "int32")
-    emit.put(held, tirx.Cast(f"int32x{lanes}" if lanes > 1 else "int32", mask(first, lanes, count)), index(0), lanes)
-    return held
+    numbers = tirx.Cast(f"int32x{lanes}" if lanes > 1 else "int32", mask(first, lanes, count))
+    return emit.register(numbers, lanes, "int32")
 
 
 def kept_by(held: tirx.Buffer, lanes: int) -> tirx.Expr:
@@ -123,12 +122,10 @@ def store_masked(
             for load in loads(stage.value):
                 form = None if _is_inside(kernel, load) else _form(kernel, stage, load)
                 if form is not None and is_one(along.step(form)):
-                    register, where = emit.registers(1, lanes), offset_at(form, place(row, index(0)))
-                    flat = arguments.flat(load.source)
+                    flat, where = arguments.flat(load.source), offset_at(form, place(row, index(0)))
                     inside = kept is None
                     taken = emit.vector(flat, where, lanes) if inside else masked_vector(flat, where, lanes, kept)
-                    emit.put(register, taken, index(0), lanes)
-                    read.append((load, register))
+                    read.append((load, emit.register(taken, lanes)))
         with emit.loop(lanes, "vectorized") as lane:
             total = held[row * index(lanes) + lane]
             Element(kernel, arguments, total, registers, place(row, lane), lane, read, results).store()

@@ -6,8 +6,6 @@ the last pass adds as LLVM code. LLVM puts their instructions in the place of th
 
 from __future__ import annotations
 
-import functools
-
 import tvm
 from tvm import tirx
 from tvm.ir import Call, StringImm
@@ -48,18 +46,13 @@ def _with_functions(function: tirx.PrimFunc) -> tirx.PrimFunc:
     names = [str(call.args[0].value) for call in calls if getattr(call.op, "name", "") == "tirx.call_pure_extern"]
     if not any(name.startswith((_DOT, _ROUNDED)) for name in names):
         return function
-    code = StringImm(_functions())
+    code = StringImm("\n".join(text for lanes in _BITS for text in _of_lanes(lanes)))
     body = tirx.AttrStmt(tirx.IntImm("int32", 0), "pragma_import_llvm", code, function.body)
     return tirx.PrimFunc(list(function.params), body, ret_type=function.ret_type, attrs=function.attrs)
 
 
-@functools.cache
-def _functions() -> str:
-    """LLVM code of all functions."""
-    return "\n".join(text for lanes in _BITS for text in _of_lanes(lanes))
-
-
 def _of_lanes(n: int) -> tuple[str, ...]:
+    """LLVM code of the functions of vectors of so many lanes."""
     floats, words, pairs = f"<{n} x float>", f"<{2 * n} x bfloat>", f"<{n} x i32>"
     dot, rounding = (f"@llvm.x86.avx512bf16.{name}.{_BITS[n]}" for name in ("dpbf16ps", "cvtne2ps2bf16"))
     # The second operand of the instruction that rounds becomes the lower half.

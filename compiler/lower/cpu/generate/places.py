@@ -12,7 +12,6 @@ from heterocc.compiler.lower.cpu.sizes import (
     Size,
     all_equal,
     are_equal,
-    as_expr,
     divisor,
     exceeds,
     is_number,
@@ -20,11 +19,7 @@ from heterocc.compiler.lower.cpu.sizes import (
     moves,
     size_of,
 )
-
-
-def index(value: Size) -> tirx.Expr:
-    """A size as an index."""
-    return as_expr(value)
+from heterocc.compiler.lower.cpu.sizes import index as index
 
 
 def shape_of(buffer: tirx.Buffer) -> tuple[Size, ...] | None:
@@ -135,11 +130,10 @@ class Axis:
             return 0
         step = form.steps[self.loops[-1]]
         pitch = step
-        for loop, extent, inner in zip(self.loops[-2::-1], self.extents[-2::-1], self.extents[:0:-1], strict=True):
+        for loop, inner in zip(self.loops[-2::-1], self.extents[:0:-1], strict=True):
             pitch *= inner
             if not are_equal(form.steps[loop], pitch):
                 return None
-            del extent
         return step
 
     def stride(self, form: Linear) -> Size:

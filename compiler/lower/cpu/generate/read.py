@@ -12,8 +12,8 @@ from tvm import tirx
 from tvm.ir import Call, TensorLoad
 
 from heterocc.compiler.lower.cpu.blocks import BlockView, of_windows, read_blocks
-from heterocc.compiler.lower.cpu.generate.places import Axis, Linear, index, shape_of
-from heterocc.compiler.lower.cpu.sizes import Size, all_equal, is_number, size_of
+from heterocc.compiler.lower.cpu.generate.places import Axis, Linear, shape_of
+from heterocc.compiler.lower.cpu.sizes import Size, all_equal, size_of
 from heterocc.compiler.lower.kernels.expressions import dtype_of, is_iters, is_rounding, loads, nodes, substituted
 
 _KEPT = ("float32", "int32")
@@ -192,12 +192,6 @@ def read_fold(function: tirx.PrimFunc) -> Fold | None:
     if combined is None or any(dtype_of(e) != "float32" for e in (combined.value, *loads(combined.value))):
         return None
     return Fold(**nest, **vars(combined))
-
-
-def unless_empty(extents: Sequence[Size], first: tirx.Expr, start: tirx.Expr) -> tirx.Expr:
-    """The first of so many terms, the neutral element if there are none."""
-    some = [index(extent) > index(0) for extent in extents if not is_number(extent)]
-    return tirx.if_then_else(tirx.all(*some), first, start) if some else first
 
 
 def combination(block: BlockView) -> Combination | None:

@@ -87,7 +87,6 @@ def folded(held: tirx.Buffer, lanes: int, combine: Combine, chains: int = 1) -> 
         emit.put(held, both, index(0), lanes)
     while lanes > 1:
         lanes //= 2
-        half = emit.registers(1, lanes, dtype_of(held))
-        emit.put(half, combine(*(emit.vector(held, index(place), lanes) for place in (0, lanes))), index(0), lanes)
-        held = half
+        halves = (emit.vector(held, index(place), lanes) for place in (0, lanes))
+        held = emit.register(combine(*halves), lanes, dtype_of(held))
     return held

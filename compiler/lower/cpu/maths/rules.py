@@ -7,8 +7,6 @@ by arithmetic after vectorization, depending on the target.
 
 from __future__ import annotations
 
-import functools
-import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -64,17 +62,29 @@ _BOUNDED = frozenset(["tirx.erf", "tirx.tanh", "tirx.sigmoid"])
 _PURE = 1  # TVM's CallEffectKind
 
 
+def _registered(name: str) -> Op:
+    """Our operator for a function, which TVM allows to register once in a process; that has no other effect."""
+    own = f"{_OURS}{name}"
+    register_op_attr(own, "TVectorizable", True)
+    register_op_attr(own, "TCallEffectKind", _PURE)
+    register_op_attr(own, "TScriptPrinterName", own)
+    return Op.get(own)
+
+
+_OPERATORS: Mapping[str, Op] = {f"tirx.{name}": _registered(name) for name in (*FUNCTIONS, *INSTRUCTIONS)}
+"""Our operators by the names of TVM's."""
+
+
 def mark_functions(mod: tvm.IRModule) -> tvm.IRModule:
     """The module with functions of float32 as calls of our operators, those of half precision as such between casts.
 
     A product of x and sigmoid(x), which networks have more often than sigmoid alone, is a function of its own.
     Activations multiply by the reciprocal of a constant instead of dividing.
     """
-    operators = _operators()
 
     def marked(call: tirx.Expr) -> tirx.Expr:
         name = getattr(call.op, "name", "")
-        operator = operators.get(name)
+        operator = _OPERATORS.get(name)
         dtype = str(call.ty.dtype) if operator is not None else ""
         if dtype == FLOAT32:
             arguments = [_times_reciprocal(a) for a in call.args] if name in _BOUNDED else list(call.args)
@@ -85,8 +95,9 @@ def mark_functions(mod: tvm.IRModule) -> tvm.IRModule:
 
     def product(expr: tirx.Mul) -> tirx.Expr:
         for factor, call in ((expr.a, expr.b), (expr.b, expr.a)):
-            if _calls(call, "sigmoid") and tvm_ffi.structural_equal(factor, call.args[0]):
-                return Call(operators["tirx.silu"], [factor], ret_ty=FLOAT32)
+            is_sigmoid = isinstance(call, Call) and call.op.same_as(_OPERATORS["tirx.sigmoid"])
+            if is_sigmoid and tvm_ffi.structural_equal(factor, call.args[0]):
+                return Call(_OPERATORS["tirx.silu"], [factor], ret_ty=FLOAT32)
         return expr
 
     steps = [(Call, marked), (tirx.Mul, product), (tirx.Div, _clamped_quotient)]
@@ -127,7 +138,7 @@ def expand_functions(mod: tvm.IRModule) -> tvm.IRModule:
     that its time would grow as the product of the lengths of nested functions.
     """
     functions = {
-        gvar: _expanded(function, _has_avx512(function)) if _calls_functions(function) else function
+        gvar: _expanded(function) if _calls_functions(function) else function
         for gvar, function in mod.functions_items()
     }
     return tvm.IRModule(functions, attrs=mod.attrs)
@@ -137,7 +148,9 @@ def _calls_functions(code: tirx.PrimFunc | tirx.Stmt | tirx.Expr) -> bool:
     return any(map(_is_ours, parts_of(code, Call)))
 
 
-def _expanded(function: tirx.PrimFunc, avx512: bool) -> tirx.PrimFunc:
+def _expanded(function: tirx.PrimFunc) -> tirx.PrimFunc:
+    avx512 = bool(tvm.target.codegen.target_has_features("avx512f", function.attrs["target"]))
+
     def in_place(call: tirx.Expr) -> tirx.Expr:
         return expression(_name(call), list(call.args), avx512) if _is_ours(call) else call
 
@@ -217,10 +230,6 @@ def _name(call: Call) -> str:
     return str(getattr(call.op, "name", "")).removeprefix(_OURS)
 
 
-def _calls(expr: tirx.Expr, name: str) -> bool:
-    return isinstance(expr, Call) and getattr(expr.op, "name", "") == f"{_OURS}{name}"
-
-
 def _is_ours(call: Call) -> bool:
     return str(getattr(call.op, "name", "")).startswith(_OURS)
 
@@ -231,29 +240,3 @@ def expression(name: str, arguments: list[tirx.Expr], avx512: bool) -> tirx.Expr
     lanes = Lanes(count, scaled_by_instruction if avx512 and count % AVX512_LANES == 0 else None)
     values = [lanes.argument(a) for a in arguments]
     return lanes.closed({**FUNCTIONS, **INSTRUCTIONS}[name](*values))
-
-
-def _has_avx512(function: tirx.PrimFunc) -> bool:
-    return bool(tvm.target.codegen.target_has_features("avx512f", function.attrs["target"]))
-
-
-_registering = threading.Lock()
-
-
-def _operators() -> Mapping[str, Op]:
-    """Our operators by the names of TVM's. The threads that compile kernels all ask for them first at the same time."""
-    with _registering:
-        return _registered()
-
-
-@functools.cache
-def _registered() -> Mapping[str, Op]:
-    """Register our operators, which TVM allows once in a process; that has no other effect."""
-    made = {}
-    for name in (*FUNCTIONS, *INSTRUCTIONS):
-        own = f"{_OURS}{name}"
-        register_op_attr(own, "TVectorizable", True)
-        register_op_attr(own, "TCallEffectKind", _PURE)
-        register_op_attr(own, "TScriptPrinterName", own)
-        made[f"tirx.{name}"] = Op.get(own)
-    return made

@@ -25,7 +25,7 @@ from heterocc.compiler.lower.cpu.generate.generate import FORMS, generate
 from heterocc.compiler.lower.cpu.generate.isa import isa_of
 from heterocc.compiler.lower.cpu.generate.products.product import ProductWriter, propose_product
 from heterocc.compiler.lower.cpu.generate.read import read_kernel
-from heterocc.compiler.lower.cpu.sizes import as_expr, assuming, dims_of
+from heterocc.compiler.lower.cpu.sizes import assuming, dims_of, index
 from heterocc.compiler.lower.cpu.target import cpu_target
 from heterocc.compiler.lower.kernels.expressions import substituted
 from heterocc.compiler.lower.pipeline import KernelModule, kernel_module
@@ -120,7 +120,7 @@ def test_chunks_of_an_image_of_any_size_have_more_rows_if_it_is_narrow(height: i
         convolution = None if kernel is None else find_planes(kernel)
         assert kernel is not None and convolution is not None
         writer = DirectWriter(kernel, convolution, isa)
-        count, rows = as_expr(writer.chunks), as_expr(writer.rows)
+        count, rows = index(writer.chunks), index(writer.rows)
     sizes = {"m": height, "k": width}
     values = [(var, tirx.const(sizes.get(var.name.split("_")[-1], 1), "int64")) for var in found.variables]
     made, tall = (int(sym.Analyzer().simplify(substituted(expr, values))) for expr in (count, rows))
@@ -143,9 +143,9 @@ def test_a_row_of_any_length_has_pieces_whose_copies_stay_in_a_cache_and_no_vect
         convolution = None if kernel is None else find_planes(kernel)
         assert kernel is not None and convolution is not None
         writer = DirectWriter(kernel, convolution, isa)
-        count = as_expr(writer.pieces)
+        count = index(writer.pieces)
         writer.take_piece(count - 1)
-        vectors = as_expr(writer.vectors)
+        vectors = index(writer.vectors)
     sizes = {"n": 1, "m": 4 * places}
     values = [(var, tirx.const(sizes[var.name.split("_")[-1]], "int64")) for var in found.variables]
     made = [int(sym.Analyzer().simplify(substituted(expr, values))) for expr in (count, vectors)]

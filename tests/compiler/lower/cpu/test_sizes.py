@@ -16,7 +16,6 @@ from heterocc.compiler.lower.cpu.sizes import (
     SizeUnknownError,
     all_equal,
     are_equal,
-    as_expr,
     as_number,
     assume,
     assumed,
@@ -26,6 +25,7 @@ from heterocc.compiler.lower.cpu.sizes import (
     equal,
     exceeds,
     filled,
+    index,
     is_number,
     is_one,
     larger,
@@ -46,7 +46,7 @@ def value(size: Size, n: int) -> int:
     """A size at n."""
     from tvm import sym
 
-    found = structural_map(as_expr(size), [(tirx.Var, lambda _: tirx.const(n, "int64"))], order="post")
+    found = structural_map(index(size), [(tirx.Var, lambda _: tirx.const(n, "int64"))], order="post")
     return int(sym.Analyzer().simplify(found))
 
 
@@ -71,7 +71,7 @@ def test_a_quotient_by_a_size_that_may_be_0_has_a_value() -> None:
         assert n is not None and positive is not None
         assert value(larger(1, smaller(8, -(-16 // n))), 0) == 8
         assert [value(100 % n + 20 // (n * 3), number) for number in (0, 1, 7)] == [20, 6, 2]
-        assert not isinstance(as_expr(20 // (positive * 3)).b, tirx.Max)  # type: ignore[attr-defined]
+        assert not isinstance(index(20 // (positive * 3)).b, tirx.Max)  # type: ignore[attr-defined]
 
 
 def test_what_holds_for_all_sizes_is_not_assumed() -> None:

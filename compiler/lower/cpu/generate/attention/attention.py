@@ -13,8 +13,7 @@ from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.attention.description import Attention, Operand
 from heterocc.compiler.lower.cpu.generate.attention.writer import AttentionWriter
 from heterocc.compiler.lower.cpu.generate.isa import Isa
-from heterocc.compiler.lower.cpu.generate.places import index
-from heterocc.compiler.lower.cpu.sizes import as_expr, assuming, at_least, attempt, is_number
+from heterocc.compiler.lower.cpu.sizes import assuming, at_least, attempt, index, is_number
 from heterocc.compiler.lower.written import OPAQUE, PATTERN, WRITTEN
 
 _ONE = tirx.const(1, "int64")
@@ -30,10 +29,11 @@ def write_attention(form: Attention, isa: Isa) -> tirx.PrimFunc | None:
     one = _heads_as_rows(form) or (None if is_number(form.rows) else replace(form, rows=1))
     if kernel is None or one is None or form.has_a_key_for_each_row:
         return kernel
-    together = _any_rows(one, isa)
-    if together is None or not _have_same_arguments(form, one):
+    together, sizes, others = _any_rows(one, isa), hidden_sizes(form), hidden_sizes(one)
+    same = len(sizes) == len(others) and all(a.same_as(b) for a, b in zip(sizes, others, strict=True))
+    if together is None or not same:
         return kernel
-    return together if is_number(form.rows) else emit.guarded(together, [as_expr(form.rows) == _ONE], kernel)
+    return together if is_number(form.rows) else emit.guarded(together, [index(form.rows) == _ONE], kernel)
 
 
 def _heads_as_rows(form: Attention) -> Attention | None:
@@ -67,11 +67,6 @@ def _heads_as_rows(form: Attention) -> Attention | None:
     )
 
 
-def _have_same_arguments(form: Attention, other: Attention) -> bool:
-    one, two = hidden_sizes(form), hidden_sizes(other)
-    return len(one) == len(two) and all(a.same_as(b) for a, b in zip(one, two, strict=True))
-
-
 def _any_rows(form: Attention, isa: Isa) -> tirx.PrimFunc | None:
     """The kernel without other code for one row.
 
@@ -96,7 +91,7 @@ def _any_rows(form: Attention, isa: Isa) -> tirx.PrimFunc | None:
 
 def hidden_sizes(form: Attention) -> list[tirx.Var]:
     """The sizes that no tensor has as a dimension, such as the number of keys of earlier tokens."""
-    given = [as_expr(n) for operand in form.operands for n in operand.shape]
+    given = [index(n) for operand in form.operands for n in operand.shape]
     with assuming(_dynamic_sizes(form)) as assumptions:
         return [var for var in assumptions.variables if not any(var.same_as(n) for n in given)]
 
@@ -104,7 +99,7 @@ def hidden_sizes(form: Attention) -> list[tirx.Var]:
 def _dynamic_sizes(form: Attention) -> list[tirx.Expr]:
     given = (n for operand in form.operands for n in operand.shape)
     sizes = (*form.outer, form.rows, form.keys, form.terms, form.columns, *given)
-    return [as_expr(size) for size in sizes if not is_number(size)]
+    return [index(size) for size in sizes if not is_number(size)]
 
 
 def _written(form: Attention, isa: Isa, *, few: bool = False) -> tirx.PrimFunc:

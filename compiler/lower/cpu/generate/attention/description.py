@@ -10,7 +10,7 @@ from typing import Literal
 import tvm_ffi
 
 from heterocc.compiler.lower.arranged import strides_of
-from heterocc.compiler.lower.cpu.sizes import Size, as_expr, is_number, is_one, same
+from heterocc.compiler.lower.cpu.sizes import Size, index, is_number, is_one, same
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class Attention:
     @property
     def has_a_key_for_each_row(self) -> bool:
         """Whether there are as many keys as rows, both of one size that is known only at run time."""
-        return not is_number(self.rows) and tvm_ffi.structural_equal(as_expr(self.rows), as_expr(self.keys))
+        return not is_number(self.rows) and tvm_ffi.structural_equal(index(self.rows), index(self.keys))
 
     @property
     def work(self) -> Size:

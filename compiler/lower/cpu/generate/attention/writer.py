@@ -332,9 +332,7 @@ class AttentionWriter:
     def _exponentials(self, row: tirx.Expr, top: tirx.Buffer, factors: tirx.Buffer) -> None:
         """Replace a row of scores by exp(score - largest), and set the row's factor to the inverse of their sum."""
         keys, lanes, scores = self.form.keys, self.for_keys.lanes, self.scores
-        largest = emit.registers(1, lanes)
-        emit.put(largest, emit.vector(top, row * index(lanes), lanes), index(0), lanes)
-        largest = folded(largest, lanes, tirx.max)
+        largest = folded(emit.register(emit.vector(top, row * index(lanes), lanes), lanes), lanes, tirx.max)
         sums = emit.cleared(2, lanes)
         whole, rest = (0, keys) if self.few else (keys // lanes - self.left_out, keys % lanes)
 

@@ -164,7 +164,7 @@ class PlaneWriter(ABC):
         few = typical(planes) < emit.TASKS
         parts = emit.shares(work, planes, self.down.places // self.tall) if few else 1
         tasks = emit.tasks_of(work, planes * parts)
-        with emit.loop(tasks, "parallel" if typical(work) >= emit.PARALLEL_WORK else "serial") as task:
+        with emit.shared_loop(tasks, work) as task:
             rows = (self.down, self.across)
             self.read = MaskedRows(arguments.flat(self.data), *rows, self.isa, self.lanes, self.start)
             if self.copies:

@@ -93,11 +93,12 @@ def read_map(function: tirx.PrimFunc) -> Nest | None:
     ):
         return None
     stages = [Stage(b.store.buffer, tuple(i), b.store.value) for b, i in zip(blocks, iters, strict=True)]
-    extents = {s: b.extents for s, b in zip(range(len(stages)), blocks, strict=True)}
     last = blocks[-1]
-    together = {n for n, shape in extents.items() if len(iters[n]) == len(iters[-1]) and all_equal(shape, last.extents)}
+    alike = (n for n, i in enumerate(iters) if len(i) == len(iters[-1]))
+    together = {n for n in alike if all_equal(blocks[n].extents, last.extents)}
     # Conditions are computed where they are used: TVM stores booleans in vectors bitwise.
-    together -= {n for n in together if dtype_of(stages[n].value) == "bool" and not _is_result(function, stages[n])}
+    given = {n for n, s in enumerate(stages) if any(p.same_as(s.buffer) for p in function.params)}
+    together -= {n for n in together - given if dtype_of(stages[n].value) == "bool"}
     while moved := {n for n in together if _read_elsewhere(n, stages, together)}:
         together -= moved
     before = tuple(s for n, s in enumerate(stages) if n not in together)
@@ -108,10 +109,6 @@ def read_map(function: tirx.PrimFunc) -> Nest | None:
         return None
     values = {n: with_linear_reads(nest.inlined(stages[n].value), stages[n].iters, nest) for n in sorted(together)}
     return replace(nest, before=(), after=tuple(replace(stages[n], value=value) for n, value in values.items()))
-
-
-def _is_result(function: tirx.PrimFunc, stage: Stage) -> bool:
-    return any(p.same_as(stage.buffer) for p in function.params)
 
 
 def _read_elsewhere(number: int, stages: Sequence[Stage], together: set[int]) -> bool:

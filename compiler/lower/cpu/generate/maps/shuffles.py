@@ -137,17 +137,11 @@ def shuffled(
     for read in _in_turn(nest, axis, rows, start if isinstance(first, tirx.Expr) else first, lanes):
         flat, places = arguments.flat(read.load.source), [substituted(place, here) + step for place in read.starts]
         dtype = dtype_of(read.load)
-        registers = [_put(emit.vector(flat, place, lanes), lanes, dtype) for place in places]
+        registers = [emit.register(emit.vector(flat, place, lanes), lanes, dtype) for place in places]
         whole = [emit.vector(register, index(0), lanes) for register in registers]
         for part, reads_of_part in enumerate(every):
-            reads_of_part.append((read.load, _put(interleaved(whole, lanes, part), lanes, dtype)))
+            reads_of_part.append((read.load, emit.register(interleaved(whole, lanes, part), lanes, dtype)))
     return every
-
-
-def _put(vector: tirx.Expr, lanes: int, dtype: str) -> tirx.Buffer:
-    register = emit.registers(1, lanes, dtype)
-    emit.put(register, vector, index(0), lanes)
-    return register
 
 
 def interleaved(vectors: Sequence[tirx.Expr], lanes: int, part: int) -> tirx.Expr:

@@ -82,9 +82,9 @@ def find_transposed(nest: Nest, along: Axis, lanes: int) -> Transposed | None:
     lanes = filled(min(lanes, MOST_LANES), along.length, across.length)
     if lanes < FEWEST_LANES:
         return None
-    outer = tuple(n for n in rest if n not in across.loops)
+    outer = nest.axis([n for n in rest if n not in across.loops])
     conditional = any(is_conditional(node) for stage in nest.after for node in nodes(stage.value))
-    return Transposed(Axis(outer, tuple(nest.extents[n] for n in outer)), across, along, reads, lanes, conditional)
+    return Transposed(outer, across, along, reads, lanes, conditional)
 
 
 def write_transposed(nest: Nest, arguments: Arguments, map_: Transposed, kind: str) -> None:

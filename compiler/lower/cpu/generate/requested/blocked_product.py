@@ -145,9 +145,8 @@ def _unpack(given: BlockedArguments, panel: _Panel, chunk: tirx.Expr) -> None:
         block = build.bind(chunk * index(given.chunk) + local)
         for vector in range(panel.vectors):
             column = given.column(panel.first + index(vector), block)
-            scale, zero = emit.registers(1, lanes), emit.registers(1, lanes)
-            emit.put(scale, given.scale(column), index(0), lanes)
-            emit.put(zero, tirx.Cast(f"float32x{lanes}", given.zero(column, "float32")), index(0), lanes)
+            scale = emit.register(given.scale(column), lanes)
+            zero = emit.register(tirx.Cast(f"float32x{lanes}", given.zero(column, "float32")), lanes)
             with emit.loop(given.words_of_block) as word:
                 codes = given.word(column, word)
                 for step in range(given.steps):
@@ -216,8 +215,7 @@ def _add_block(
                         step((term, given.codes(codes, part)), 0)
                         continue
                     for place in range(TERMS):
-                        values = emit.registers(1, lanes)
-                        emit.put(values, given.numbers(codes, part, place), index(0), lanes)
+                        values = emit.register(given.numbers(codes, part, place), lanes)
                         step((term + index(place), emit.vector(values, index(0), lanes)), 0)
 
     def factor(row: tirx.Expr, term: tuple[tirx.Expr, tirx.Expr]) -> tirx.Expr:

@@ -124,12 +124,10 @@ class BlockedArguments:
         lanes = self.isa.lanes
         inside = tirx.floormod(column, index(TILE))
         base = (column - inside) * index(self.words_of_block) + inside
-        codes = emit.registers(1, lanes, "int32")
         value = emit.vector(self.words, base + word * index(TILE), lanes)
         if self.signed:
             value = tirx.bitwise_xor(value, emit.broadcast(tirx.const(_SIGNS, "int32"), lanes))
-        emit.put(codes, value, index(0), lanes)
-        return codes
+        return emit.register(value, lanes, "int32")
 
     def codes(self, word: tirx.Buffer, step: int, term: int | None = None) -> tirx.Expr:
         """The codes of a step in their bytes, or those of one term in 32 bits."""

@@ -114,8 +114,7 @@ class Folded(Along):
         for vector, register in enumerate(registers):
             emit.put(every, emit.vector(register, index(0), lanes), index(vector * lanes), lanes)
         with emit.loop(count) as row:
-            total = emit.registers(1, 1)
-            emit.put(total, every[row], index(0), 1)
+            total = emit.register(every[row], 1)
             with emit.loop(self.group - 1) as element:
                 other = every[(element + index(1)) * index(count) + row]
                 emit.put(total, combined.combine(total[index(0)], other), index(0), 1)

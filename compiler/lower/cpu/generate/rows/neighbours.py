@@ -94,7 +94,7 @@ class Along(RowWriter):
         if not self.beside:
             super().over_terms(body)
         for number in range(self.beside):
-            body([self.single(self.terms[0], index(number))], index(number))
+            body(self.rows.place([(self.terms[0], index(number))]), index(number))
 
     def _separated(self, arguments: Arguments, step: Pass, outer: Place, start: tirx.Expr) -> list[list[Read]]:
         """What a pass reads of elements beside each other: for each of them the loads with their vectors."""
@@ -108,14 +108,12 @@ class Along(RowWriter):
             if apart is None or not same(apart, self.beside):
                 continue
             flat, lanes = arguments.flat(load.source), self.lanes
-            first = [*outer, (self.axis, start), self.single(self.terms[0], index(0))]
+            first = [*outer, (self.axis, start), *self.rows.place([(self.terms[0], index(0))])]
             where = self.offset(load.indices, load.source, first)
             together = [build.bind(emit.vector(flat, where + index(n * lanes), lanes)) for n in range(self.beside)]
             for term, reads in enumerate(every):
-                register = emit.registers(1, lanes)
                 order = [lane * self.beside + term for lane in range(lanes)]
-                emit.put(register, tirx.Shuffle(together, order), index(0), lanes)
-                reads.append((load, register))
+                reads.append((load, emit.register(tirx.Shuffle(together, order), lanes)))
         return every
 
     def write_pass(self, arguments: Arguments, step: Pass, outer: Place, starts: Sequence[tirx.Expr]) -> None:

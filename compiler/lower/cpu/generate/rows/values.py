@@ -12,11 +12,12 @@ from tvm import tirx
 from tvm.ir import Call, TensorLoad
 from tvm.script.ir_builder import tirx as build
 
+from heterocc.compiler.lower.cpu.extremes import unless_empty
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.epilogue import Read, register_of
 from heterocc.compiler.lower.cpu.generate.places import Axis, Place, index, offset, offset_at
-from heterocc.compiler.lower.cpu.generate.read import Combination, unless_empty
+from heterocc.compiler.lower.cpu.generate.read import Combination
 from heterocc.compiler.lower.cpu.generate.rows.passes import Pass, is_row, is_slow, plan_passes
 from heterocc.compiler.lower.cpu.generate.rows.stages import Rows
 from heterocc.compiler.lower.cpu.sizes import Size, filled, is_number, smaller, typical, with_guards
@@ -94,16 +95,8 @@ class RowWriter:
         tasks = smaller(count, TASKS) if parallel else 1
         with emit.loop(tasks, "parallel" if parallel else "serial") as task:
             self.scratch = {number: emit.scratch(size) for number in self.kept if number not in self.homes}
-            first, end = emit.share(task, tasks, count)
-            if is_number(count) and is_number(tasks) and tasks == count:
-                body(task)
-            else:
-                with build.serial(first, end) as row:
-                    body(row)
-
-    def single(self, number: int, value: tirx.Expr) -> tuple[Axis, tirx.Expr]:
-        """A single loop as an axis."""
-        return Axis((number,), (self.rows.extents[number],)), value
+            with emit.share_loop(task, tasks, count) as row:
+                body(row)
 
     def outer_place(self, row: tirx.Expr) -> list[tuple[Axis, tirx.Expr]]:
         """The place of a row, by its number: as such if all that is read and written of rows is equally far apart.
@@ -114,7 +107,7 @@ class RowWriter:
         apart, guards = with_guards(lambda: all(outer.step(form) is not None for form in forms) or None)
         if apart and not guards:
             return [(outer, row)]
-        return [self.single(n, value) for n, value in emit.split(outer, row)]
+        return self.rows.place(emit.split(outer, row))
 
     def write_passes(self, arguments: Arguments, outer: Place, starts: Sequence[tirx.Expr]) -> None:
         """Write the passes over a row, or over the rows whose vectors have these starts."""
@@ -171,10 +164,10 @@ class RowWriter:
     def over_terms(self, body: Callable[[list[tuple[Axis, tirx.Expr]], tirx.Expr], None]) -> None:
         """Write `body(place, number)` in a nest of the row's loops other than the vectors' axis."""
         with ExitStack() as stack:
-            place = []
+            place: list[tuple[Axis, tirx.Expr]] = []
             number: tirx.Expr = index(0)
             for n in self.terms:
-                place.append(self.single(n, stack.enter_context(emit.loop(self.rows.extents[n]))))
+                place += self.rows.place([(n, stack.enter_context(emit.loop(self.rows.extents[n])))])
                 number = number * index(self.rows.extents[n]) + place[-1][1]
             body(place, number)
 
@@ -280,9 +273,9 @@ class RowWriter:
         """
         if not self.combined(number).takes_first:
             return self.start(number)
-        terms = [self.single(n, index(0)) for n in self.terms]
+        terms = self.rows.place((n, index(0)) for n in self.terms)
         value = self.value(arguments, number, replace(spot, place=[*spot.place, *terms]))
-        return unless_empty([self.rows.extents[n] for n in self.rows.terms], value, self.start(number))
+        return unless_empty([index(self.rows.extents[n]) for n in self.rows.terms], value, self.start(number))
 
     def computed(self, step: Pass) -> Iterator[tirx.Expr]:
         """The expressions of all stages that a pass computes for each element."""

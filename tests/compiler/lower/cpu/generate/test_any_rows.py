@@ -14,7 +14,7 @@ from heterocc.compiler.lower.cpu.generate.any_rows import (
     sizes_among,
     tile_of_any,
 )
-from heterocc.compiler.lower.cpu.sizes import Dim, as_expr, assuming, size_of
+from heterocc.compiler.lower.cpu.sizes import Dim, assuming, index, size_of
 
 
 @pytest.mark.parametrize("near", [False, True])
@@ -26,7 +26,7 @@ def test_runs_of_any_number_of_rows_cover_each_row_once(most: int, near: bool) -
         def value(var: tirx.Var) -> tirx.Expr:
             return tirx.const(total if var.same_as(rows) else number, "int64")
 
-        expr = tvm_ffi.structural_map(as_expr(size), [(tirx.Var, value)], order="post")
+        expr = tvm_ffi.structural_map(index(size), [(tirx.Var, value)], order="post")
         return int(sym.Analyzer().simplify(expr))
 
     with assuming([rows]) as found:
