@@ -253,16 +253,14 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM h
         if any(self.widened.stored(name) for name in node.output) and not stored:
             attrs = without_types(attrs)
         inputs = onnx_frontend.onnx_input([self._given(node, name) if name else None for name in node.input])
-        tables = (self._nodes, self._params)
-        backend = self.job.device.backend
         context = Context(
             self.bb,
             node,
             Attributes(attrs),
             self.ml_opset if node.domain == ML else self.opset,
             len(node.output),
-            tables,
-            backend,
+            (self._nodes, self._params),
+            self.job.device.backend,
             self.notes,
             self.variables,
             self.widened.values(node),
@@ -293,8 +291,7 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM h
         if stored is None or not isinstance(value.ty, relax.TensorType):
             return value
         if dtype is None:
-            as_stored = self.widened.as_stored(node)
-            return value if as_stored else narrow(self.bb, self.bb.emit(value), stored)
+            return value if self.widened.as_stored(node) else narrow(self.bb, self.bb.emit(value), stored)
         if self.widened.rounds(node):
             value = self.bb.emit(value)
             # Attention may read rows as they are stored, if that is asked for; else the model says what is rounded.
@@ -345,9 +342,7 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM h
         wanted, shape = self.variables.shape(known), value.ty.shape
         if wanted is None or not isinstance(shape, relax.ShapeExpr) or len(wanted) != len(shape.values):
             return value
-        if same(list(shape.values), wanted):
-            return value
-        return self.bb.emit(reshaped(self.bb, value, wanted))
+        return value if same(list(shape.values), wanted) else self.bb.emit(reshaped(self.bb, value, wanted))
 
     def _check(self, node: onnx.NodeProto, name: str, value: relax.Expr) -> None:
         """Compare a converted value with the shape and dtype that ONNX's shape inference found."""
@@ -398,8 +393,5 @@ def _shown(shape: Sequence[object] | None) -> str:
 
 def static_shape(ty: relax.TensorType) -> tuple[int, ...] | None:
     """The shape of a tensor type, or None if a dimension is not a constant."""
-    if ty.shape is None or not isinstance(ty.shape, relax.ShapeExpr):
-        return None
-    if not all(isinstance(dim, tvm.tirx.IntImm) for dim in ty.shape.values):
-        return None
-    return tuple(int(dim) for dim in ty.shape.values)
+    dims = ty.shape.values if isinstance(ty.shape, relax.ShapeExpr) else [None]
+    return tuple(map(int, dims)) if all(isinstance(dim, tvm.tirx.IntImm) for dim in dims) else None
