@@ -105,7 +105,7 @@ class ChannelTiles(Tiling):
             memory = _Memory(sums, emit.scratch(held), chunk.inputs)
 
             def of_run(run: Run) -> None:
-                channels = run, emit.start_of(run, tile) * index(self.isa.lanes)
+                channel = emit.start_of(run, tile) * index(self.isa.lanes)
 
                 def lines() -> Iterator[_Line]:
                     """A loop over rows: they change fastest, so that weights are read again from a near cache."""
@@ -117,12 +117,12 @@ class ChannelTiles(Tiling):
                 for before, count in ((0, 1), (1, self.blocks - 1))[: min(self.blocks, 2)]:
                     with emit.loop(count) as number:
                         for line in lines():
-                            self._products(arguments, memory, channels, line, number + index(before), before > 0)
+                            self._products(arguments, memory, run, channel, line, number + index(before), before > 0)
                             if self.blocks == 1:
-                                self._store(arguments, memory, channels, line)
+                                self._store(arguments, memory, run, channel, line)
                 if self.blocks > 1:
                     for line in lines():
-                        self._store(arguments, memory, channels, line)
+                        self._store(arguments, memory, run, channel, line)
 
             with emit.share_loop(*part, tiles) as tile:
                 emit.either_run(self.vector_runs, tile, of_run)
@@ -133,16 +133,17 @@ class ChannelTiles(Tiling):
         self,
         arguments: Arguments,
         memory: _Memory,
-        channels: tuple[Run, tirx.Expr],
+        run: Run,
+        channel: tirx.Expr,
         line: _Line,
         block: tirx.Expr,
         continued: bool,
     ) -> None:
         """Add the products of a block to the sums of a row in memory if they are `continued`, else put them there.
 
-        `channels` are the tile and the number of its first channel.
+        `channel` is the first one of the tile.
         """
-        (run, channel), lanes = channels, self.isa.lanes
+        lanes = self.isa.lanes
         weights = arguments.flat(self.kernel.function.params[self.conv.weight])
         base = line.group * index(self.packing.block) + channel * index(self.packing.terms)
         width, tiles = run.size * lanes, sum(r.count for r in self.pixel_runs)
@@ -179,7 +180,7 @@ class ChannelTiles(Tiling):
                             lambda term: term.input - term.first,
                             emit.Part(tile, count),
                         )
-                    self._walk((line.row, start), block * index(self.inputs), step)
+                    self._walk(line.row, start, block * index(self.inputs), step)
 
                 factor = self._factor(memory.inputs, line, start)
                 terms = self.inputs * self.conv.taps
@@ -201,19 +202,18 @@ class ChannelTiles(Tiling):
 
         return factor
 
-    def _walk(self, place: tuple[tirx.Expr, tirx.Expr], begin: tirx.Expr, step: Step) -> None:
+    def _walk(self, row: tirx.Expr, column: tirx.Expr, begin: tirx.Expr, step: Step) -> None:
         """Call `step` for the terms of a block of inputs in a tile at a row and column, but for taps in the padding."""
-        together, (row, column), columns = min(self.in_turn, self.inputs), place, self.conv.columns
+        together, columns = min(self.in_turn, self.inputs), self.conv.columns
         with emit.loop(self.inputs // together) as several, loop_inside(self.conv.rows, row) as down:
             first = begin + several * index(together)
             with loop_inside(columns, column, self.tallest) if self.leaves_out else emit.loop(columns.taps) as tap:
                 emit.in_turn(together, lambda i, number: step(_Term(first + i, down, tap, first), number))
 
-    def _store(self, arguments: Arguments, memory: _Memory, channels: tuple[Run, tirx.Expr], line: _Line) -> None:
+    def _store(self, arguments: Arguments, memory: _Memory, run: Run, first: tirx.Expr, line: _Line) -> None:
         """Store the sums of a row, turned to rows of pixels by channels."""
         conv, lanes, places = self.conv, self.isa.lanes, self.places
-        (run, first), across = channels, self.across
-        wide = run.size * lanes
+        across, wide = self.across, run.size * lanes
         with emit.loop(across // lanes) as block, emit.loop(run.size) as vector:
             held = [emit.registers(1, lanes) for _ in range(lanes)]
             for i, register in enumerate(held):

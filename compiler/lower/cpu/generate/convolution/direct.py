@@ -177,13 +177,14 @@ class DirectWriter(InputRows):
         The first of several tiles, or of a thread's, computes the sums of all.
         """
         run, chunk, isa = tile.run, tile.chunk, self.isa
-        several, shape = min(as_number(run.count), SUMS // count), (run.size, count)
+        several = min(as_number(run.count), SUMS // count)
         place = tirx.floormod(tile.number - index(run.first), index(several))
         with build.If(tirx.any(place == index(0), tile.number == tile.start)), build.Then():
             last = index(run.first + run.count - 1)
             firsts = (emit.start_of(run, tirx.min(tile.number - place + index(n), last)) for n in range(several))
             few_sums(
-                shape,
+                run.size,
+                count,
                 self.conv.inputs * self.conv.taps,
                 isa,
                 lambda place, term: chunk.inputs[self.place(term[0], term[1], term[2], index(0)) + place],
@@ -192,16 +193,16 @@ class DirectWriter(InputRows):
                 held,
             )
         first = emit.bound(place * index(count * isa.narrowed(run.size).lanes))
-        put_few((held, first), shape, (line, index(0), self.vectors * isa.lanes), isa.lanes)
+        put_few(held, first, run.size, count, line, self.vectors * isa.lanes, isa.lanes)
 
     def _fetch(
-        self, arguments: Arguments, rows: int, place: PlaceOf, vectors: tuple[tirx.Expr, tirx.Expr, int]
+        self, arguments: Arguments, rows: int, place: PlaceOf, line: tirx.Expr, start: tirx.Expr, count: int
     ) -> None:
-        """Prefetch the outputs of a tile while its sums are computed: `vectors` are their line, first column and count.
+        """Prefetch the outputs of a tile while its sums are computed: `count` vectors of a line from a column on.
 
         Columns that exceed the line are those of the next lines; what lies between rows in a buffer is disregarded.
         """
-        conv, (line, start, count) = self.conv, vectors
+        conv = self.conv
         size = 4 * typical(conv.outputs) * typical(conv.rows.places) * typical(conv.columns.places)
         if size < self.isa.core.fetched_bytes or typical(conv.work) < emit.PARALLEL_WORK:
             return
@@ -252,7 +253,7 @@ class DirectWriter(InputRows):
                     def at_place(row: tirx.Expr, column: int, lane: tirx.Expr, start: tirx.Expr = start) -> Place:
                         return place(row, down, start + index(column * lanes) + lane)
 
-                    self._fetch(arguments, run.size, place, (down, start, vectors.size))
+                    self._fetch(arguments, run.size, place, down, start, vectors.size)
                     fetch = self.next_inputs(arguments, chunk, emit.Part(tile.number, tiles), begin, vectors.size)
                     size, walk = (run.size, vectors.size), self._walk(run, weight, fetch)
                     sums = emit.product_tile(*size, terms, self.isa, broadcast, loaded, walk, kind=self.kind)

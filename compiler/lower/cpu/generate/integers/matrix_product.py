@@ -113,7 +113,7 @@ class MatrixWriter(ByteWriter):
                     self.row_runs,
                     tile,
                     lambda rows: emit.either_run(
-                        self.column_runs, column, lambda run: self._block(arguments, (rows, tile), (run, column))
+                        self.column_runs, column, lambda run: self._block(arguments, rows, tile, run, column)
                     ),
                 )
 
@@ -138,17 +138,17 @@ class MatrixWriter(ByteWriter):
         yield
         _run("tilerelease")
 
-    def _block(self, arguments: Arguments, rows: tuple[Run, tirx.Expr], columns: tuple[Run, tirx.Expr]) -> None:
+    def _block(self, arguments: Arguments, rows: Run, tile: tirx.Expr, columns: Run, column: tirx.Expr) -> None:
         """Compute and store one tile, given by its runs and its numbers among the tiles of rows and of columns."""
         product, lanes, height = self.product, self.isa.lanes, self.height
-        first, number = emit.start_of(*rows), emit.start_of(*columns)
-        places = [self._place(first + index(n)) for n in range(rows[0].size)]
-        wide = columns[0].size
+        first, number = emit.start_of(rows, tile), emit.start_of(columns, column)
+        places = [self._place(first + index(n)) for n in range(rows.size)]
+        wide = columns.size
         registers = [[_SUMS[2 * n + v] for v in range(wide)] for n in range(len(places))]
         for held in registers:
             for register in held:
                 _run("tilezero", _number(register))
-        self._multiply(arguments, places, (columns[0], number))
+        self._multiply(arguments, places, columns, number)
         starts = [self.start((number + index(v)) * index(lanes)) for v in range(wide)]
         for place, held in zip(places, registers, strict=True):
             for register in held:
@@ -171,10 +171,9 @@ class MatrixWriter(ByteWriter):
             top = tirx.min(top, index(length - height))
         return [*zip(self.product.outer, outer, strict=True), (self.product.rows, emit.bound(top))]
 
-    def _multiply(self, arguments: Arguments, places: list[Place], panel: tuple[Run, tirx.Expr]) -> None:
+    def _multiply(self, arguments: Arguments, places: list[Place], run: Run, number: tirx.Expr) -> None:
         """Add the products of all terms to the tile registers of the sums, for rows from each of `places` on."""
         product, panels = self.product, self.panels
-        run, number = panel
         weights = arguments.flat(self.kernel.function.params[panels.argument])
         pitch = index(product.rows.stride(product.numbers.form))
         matrices = panels.groups * panels.group // panels.chunk

@@ -27,7 +27,8 @@ columns are as fast or faster."""
 
 
 def few_sums(
-    shape: tuple[int, int],
+    rows: int,
+    columns: int,
     terms: Size,
     isa: Isa,
     number: Callable[[tirx.Expr, Any], tirx.Expr],
@@ -35,11 +36,11 @@ def few_sums(
     walk: Walk = emit.in_turn,
     held: tirx.Buffer | None = None,
 ) -> tirx.Buffer:
-    """The sums of some tiles of a weight, row by row in memory: `shape` is the rows of a tile and the columns.
+    """The sums of some tiles of so many rows of a weight, row by row in memory.
 
     `number(column, term)` is a factor, `weights` are those of each tile.
     """
-    (rows, columns), isa = shape, isa.narrowed(shape[0])
+    isa = isa.narrowed(rows)
     lanes = isa.lanes
 
     def loaded(tile: int, term: Any) -> tirx.Expr:
@@ -59,17 +60,10 @@ def few_sums(
 
 
 def put_few(
-    held: tuple[tirx.Buffer, tirx.Expr],
-    shape: tuple[int, int],
-    line: tuple[tirx.Buffer, tirx.Expr, Size],
-    lanes: int,
+    sums: tirx.Buffer, first: tirx.Expr, rows: int, columns: int, line: tirx.Buffer, pitch: Size, lanes: int
 ) -> None:
-    """Put the sums of a tile of few columns, from a place in memory on, into rows of a line, which begin with them.
-
-    The line is given by its memory, where the first row begins, and how far apart rows are.
-    """
-    (sums, first), (rows, columns), (to, begin, pitch) = held, shape, line
+    """Put the sums of a tile of few columns, from a place in memory on, into rows of a line, which begin with them."""
     with emit.loop(rows) as row:
-        start = emit.bound(begin + row * index(pitch))
-        emit.put(to, emit.zeros(lanes), start, lanes)
-        emit.put(to, emit.vector(sums, first + row * index(columns), columns), start, columns)
+        start = emit.bound(row * index(pitch))
+        emit.put(line, emit.zeros(lanes), start, lanes)
+        emit.put(line, emit.vector(sums, first + row * index(columns), columns), start, columns)

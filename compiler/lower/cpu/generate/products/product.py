@@ -109,16 +109,15 @@ class ProductWriter(ProductReads):
             place, share = self._outer_place(place_number), emit.Part(part, parts)
             if self.strip > 1:
                 first = strip * index(self.strip)
-                panels_of_strip = (first, tirx.min(first + index(self.strip), index(groups)))
-                self._strip(arguments, place, panels_of_strip, share)
+                self._strip(arguments, place, first, tirx.min(first + index(self.strip), index(groups)), share)
             else:
                 emit.either_run(self.column_runs, strip, lambda run: self._panel(arguments, place, run, strip, share))
 
-    def _strip(self, arguments: Arguments, place: Place, panels: tuple[tirx.Expr, tirx.Expr], part: emit.Part) -> None:
+    def _strip(self, arguments: Arguments, place: Place, first: tirx.Expr, end: tirx.Expr, part: emit.Part) -> None:
         """Compute the panels from a first to an end for some rows: each tile of rows for all of them."""
         with (
             emit.share_loop(*part, count_of(self.product.rows.length, self.row_runs)) as tile,
-            build.serial(*panels) as number,
+            build.serial(first, end) as number,
         ):
 
             def panel(run: Run) -> None:
@@ -173,7 +172,7 @@ class ProductWriter(ProductReads):
             return first_of_term.source, first_of_term.indices[0]
 
         walk = partial(emit.in_turn, unroll=self.unroll(FEW))
-        return few_sums((rows.size, FEW), self.terms, self.isa, number, [weight], walk)
+        return few_sums(rows.size, FEW, self.terms, self.isa, number, [weight], walk)
 
     def _panel_of(self, run: Run, group: tirx.Expr) -> Panel:
         """The panel of this number, which is in the run."""
@@ -224,7 +223,7 @@ class ProductWriter(ProductReads):
             return [self._few(arguments, place, rows, first)]
         broadcast = self.numbers(arguments, place, rows, first)
         loaded = self._vectors(arguments, place, panel)
-        walk = self.fetching_epilogue(arguments, place, panel, (rows.size, first))
+        walk = self.fetching_epilogue(arguments, place, panel, rows.size, first)
         walk = self.fetched(arguments, place, panel, rows.size, tile, walk)
         return emit.product_tile(rows.size, run.size, self.terms, self.isa, broadcast, loaded, walk, kind=self.kind)
 

@@ -204,12 +204,9 @@ class ProductReads:
 
         return walk
 
-    def fetching_epilogue(self, arguments: Arguments, place: Place, panel: Panel, rows: tuple[int, tirx.Expr]) -> Walk:
-        """A walk over the terms of a tile that also prefetches what its epilogue reads and writes.
-
-        `rows` are their number in the tile and the first one.
-        """
-        product, (count, first) = self.product, rows
+    def fetching_epilogue(self, arguments: Arguments, place: Place, panel: Panel, count: int, first: tirx.Expr) -> Walk:
+        """A walk over the terms of a tile of `count` rows that also prefetches what its epilogue reads and writes."""
+        product = self.product
         used = (*epilogue_reads(self.kernel), *written_forms(self.kernel))
         beside = [(b, form, product.rows.step(form)) for b, form in used if is_one(product.columns.step(form))]
         wanted = [(b, form) for b, form, step in beside if step is not None and moves(step)]

@@ -47,7 +47,7 @@ class Sums:
             size = count * self.phase.lanes
             with emit.loop(group.stored // size) as part:
                 columns = [part * index(size) + index(n * self.phase.lanes) for n in range(count)]
-                self._tile(group, columns, (first, rows), source, weights, isa)
+                self._tile(group, columns, first, rows, source, weights, isa)
 
         each_tile(self.batch, self.phase.rows, write_rows, near=True, among=group.among)
 
@@ -55,14 +55,15 @@ class Sums:
         self,
         group: Group,
         columns: list[tirx.Expr],
-        rows: tuple[tirx.Expr, int],
+        first: tirx.Expr,
+        count: int,
         source: Source,
         weights: tirx.Buffer,
         isa: Isa,
     ) -> None:
         """Compute the sums of all gates for the vectors of some columns, and for so many rows from the first on."""
         layer, gates, lanes = self.phase.layer, self.phase.gates, self.phase.lanes
-        block, together, (first, count) = layer.block(len(gates)), layer.together, rows
+        block, together = layer.block(len(gates)), layer.together
         before = gates.start * layer.padded * layer.terms * together
         starts = []
         for column in columns:

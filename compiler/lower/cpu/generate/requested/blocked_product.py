@@ -97,7 +97,7 @@ def write_columns(given: BlockedArguments, rows: Size, body: Callable[[WriteRows
 
         def write_run(run: Run) -> None:
             panel_of = _Panel(panel, build.bind(emit.start_of(run, group)), run.size)
-            body(lambda one, first, count: _write_rows(one, panel_of, (first, count), tall))
+            body(lambda one, first, count: _write_rows(one, panel_of, first, count, tall))
 
         emit.either_run(columns, group, write_run)
 
@@ -111,9 +111,8 @@ class _Panel:
     vectors: int
 
 
-def _write_rows(given: BlockedArguments, panel: _Panel, rows: tuple[tirx.Expr, Size], tall: int) -> None:
+def _write_rows(given: BlockedArguments, panel: _Panel, begin: tirx.Expr, count: Size, tall: int) -> None:
     """Write some rows for the columns of a panel: the codes are unpacked for each tile of these, or once for many."""
-    begin, count = rows
 
     def few() -> None:
         with emit.loop(panel.vectors) as vector:
@@ -125,7 +124,7 @@ def _write_rows(given: BlockedArguments, panel: _Panel, rows: tuple[tirx.Expr, S
         with emit.loop(given.blocks // given.chunk) as chunk:
             if panel.memory is not None:
                 _unpack(given, panel, chunk)
-            each_tile(count, tall, lambda first, size: _multiply(given, panel, chunk, (begin + first, size)), near=True)
+            each_tile(count, tall, lambda first, size: _multiply(given, panel, chunk, begin + first, size), near=True)
 
     if given.plain:
         many()
@@ -158,9 +157,9 @@ def _unpack(given: BlockedArguments, panel: _Panel, chunk: tirx.Expr) -> None:
                         emit.put(memory, value, place, lanes)
 
 
-def _multiply(given: BlockedArguments, panel: _Panel, chunk: tirx.Expr, rows: tuple[tirx.Expr, int]) -> None:
+def _multiply(given: BlockedArguments, panel: _Panel, chunk: tirx.Expr, first: tirx.Expr, size: int) -> None:
     """Write the products of a chunk of blocks for some rows, or add them to the results of the chunks before."""
-    row, size = build.bind(rows[0]), rows[1]
+    row = build.bind(first)
     lanes, wide, terms = given.isa.lanes, panel.vectors, given.chunk * given.block
     source, begin = given.sources(row, size), build.bind(chunk * index(terms))
     places = [given.plain_place(panel.first + index(n)) for n in range(wide)] if given.plain else []
@@ -175,7 +174,7 @@ def _multiply(given: BlockedArguments, panel: _Panel, chunk: tirx.Expr, rows: tu
         return given.rows[0][source(r) * index(given.terms) + begin + term]
 
     for column, buffer in enumerate(emit.product_tile(size, wide, terms, given.isa, number, weights)):
-        given.store(buffer, (row, size), panel.first + index(column), None if given.plain else chunk)
+        given.store(buffer, row, size, panel.first + index(column), None if given.plain else chunk)
 
 
 def _write_tile(given: BlockedArguments, vector: tirx.Expr, first: tirx.Expr, count: int) -> None:
@@ -183,19 +182,20 @@ def _write_tile(given: BlockedArguments, vector: tirx.Expr, first: tirx.Expr, co
     lanes = given.isa.lanes
     totals, source = emit.cleared(count, lanes), given.sources(first, count)
     with build.serial(index(0), index(given.blocks)) as block:
-        _add_block(given, totals, (source, count), vector, block)
-    given.store(totals, (first, count), vector)
+        _add_block(given, totals, source, count, vector, block)
+    given.store(totals, first, count, vector)
 
 
 def _add_block(
     given: BlockedArguments,
     totals: tirx.Buffer,
-    rows: tuple[Callable[[tirx.Expr], tirx.Expr], int],
+    source: Callable[[tirx.Expr], tirx.Expr],
+    count: int,
     vector: tirx.Expr,
     block: tirx.Expr,
 ) -> None:
     """Add the products of a block: Σ (code - zero) · number = Σ code · number - zero · Σ number, times the scales."""
-    lanes, (source, count) = given.isa.lanes, rows
+    lanes = given.isa.lanes
     kind = of_codes(given.isa, given.bits) if given.rounded else FLOATS
     column = given.column(vector, block)
 

@@ -159,10 +159,10 @@ class BlockedArguments:
         return tirx.call_llvm_intrin(f"float32x{lanes}", "llvm.x86.avx512.permvar.sf.512", table, places)
 
     def store(
-        self, sums: tirx.Buffer, rows: tuple[tirx.Expr, int], vector: tirx.Expr, chunk: tirx.Expr | None = None
+        self, sums: tirx.Buffer, first: tirx.Expr, count: int, vector: tirx.Expr, chunk: tirx.Expr | None = None
     ) -> None:
-        """Store some rows of a vector of columns; from chunk 1 on they are added to what is there."""
-        (first, count), lanes = rows, self.isa.lanes
+        """Store `count` rows of a vector of columns; from chunk 1 on they are added to what is there."""
+        lanes = self.isa.lanes
         start, target = build.bind(vector * index(lanes)), self.targets(first, count)
 
         def write(width: int, *, adds: bool) -> None:

@@ -116,23 +116,18 @@ class _Writer:
             image, first = self._block(number)
             inputs = emit.scratch(self.filter.planes * self.plane + self.tile_pitch + self.narrow)
             self.transform(arguments, inputs, image, first)
-            outputs = self._outputs_scratch()
+            # Vectors of rows of tiles may read beyond the end of the products.
+            products = emit.scratch(self.filter.planes * self._product_plane() + self.narrow)
+            rows = emit.scratch(self.filter.outputs * (self.blocks.tall * self.row_pitch + 2 * self.narrow))
             with emit.share_loop(part, parts, tiles) as tile:
-                self._channels(arguments, inputs, outputs, tile, image, first)
+                channel, count = self._products_of_tile(arguments, inputs, products, tile)
+                self._outputs(arguments, products, rows, channel, count, image, first)
 
     def _block(self, task: tirx.Expr) -> tuple[tirx.Expr, tirx.Expr]:
         """A block's image and first row of outputs. The last one may cover rows beyond the map, and not store them."""
         image, block = emit.unpacked(task, (self.conv.batch, self.blocks.count))
         number, remainder = emit.unpacked(block, (self.blocks.count // self.pitch, self.pitch))
         return image, emit.bound(number * index(self.rows * self.pitch) + remainder)
-
-    def _outputs_scratch(self) -> tuple[tirx.Buffer, tirx.Buffer]:
-        """Memory for the products of a tile of channels, and for the rows of outputs of one.
-
-        Vectors of rows of tiles may read beyond the end of the products.
-        """
-        products = emit.scratch(self.filter.planes * self._product_plane() + self.narrow)
-        return products, emit.scratch(self.filter.outputs * (self.blocks.tall * self.row_pitch + 2 * self.narrow))
 
     def _product_plane(self) -> Size:
         return emit.spread(max(r.size for r in self.blocks.channel_runs) * self.tile_pitch)
@@ -193,20 +188,13 @@ class _Writer:
             for column, value in enumerate(values):
                 emit.put(inputs, value, to + index((row * self.filter.inputs + column) * self.plane), lanes)
 
-    def _channels(
-        self,
-        arguments: Arguments,
-        inputs: tirx.Buffer,
-        outputs: tuple[tirx.Buffer, tirx.Buffer],
-        tile: tirx.Expr,
-        image: tirx.Expr,
-        first: tirx.Expr,
-    ) -> None:
-        """Some output channels of a block."""
-
+    def _products_of_tile(
+        self, arguments: Arguments, inputs: tirx.Buffer, products: tirx.Buffer, tile: tirx.Expr
+    ) -> tuple[tirx.Expr, Size]:
+        """The products of a tile of output channels; returns the first channel and their number."""
         tiles = self.blocks.channel_runs
         emit.either_run(
-            tiles, tile, lambda run: self._products(arguments, (inputs, outputs[0]), run, emit.start_of(run, tile))
+            tiles, tile, lambda run: self._products(arguments, inputs, products, run, emit.start_of(run, tile))
         )
         size: Size = tiles[0].size
         start = emit.start_of(tiles[0], tile)
@@ -214,13 +202,12 @@ class _Writer:
             later = tile >= index(tiles[1].first)
             size = Dim(tiles[0].size, emit.bound(tirx.Select(later, index(tiles[1].size), index(size))))
             start = emit.bound(tirx.Select(later, emit.start_of(tiles[1], tile), start))
-        self._outputs(arguments, outputs, size, (image, start, first))
+        return start, size
 
     def _products(
-        self, arguments: Arguments, buffers: tuple[tirx.Buffer, tirx.Buffer], run: Run, first: tirx.Expr
+        self, arguments: Arguments, inputs: tirx.Buffer, products: tirx.Buffer, run: Run, first: tirx.Expr
     ) -> None:
         """The products of every plane."""
-        inputs, products = buffers
         lanes, terms = self.isa.lanes, self.conv.inputs
         weights = arguments.flat(self.kernel.function.params[self.conv.weight])
         planes = self.filter.planes
@@ -263,18 +250,20 @@ class _Writer:
     def _outputs(
         self,
         arguments: Arguments,
-        buffers: tuple[tirx.Buffer, tirx.Buffer],
+        products: tirx.Buffer,
+        image_rows: tirx.Buffer,
+        channel: tirx.Expr,
         count: Size,
-        where: tuple[tirx.Expr, tirx.Expr, tirx.Expr],
+        image: tirx.Expr,
+        first: tirx.Expr,
     ) -> None:
         """Transform the products of `count` channels to rows of outputs, and store these."""
-        image, channel, first = where
         width, places = self.conv.columns.places, self.conv.rows.places
         _, channels, *pixels = self.conv.loops
         groups = [(channels,), tuple(n for n in pixels if n is not None)]
         axes = [self.kernel.axis(loops) for loops in groups]
         images = self.kernel.place(self.conv.image_loops(image))
-        tall, (products, image_rows) = self.filter.outputs, buffers
+        tall = self.filter.outputs
         inside = tirx.floordiv(index(places - 1) - first, index(self.pitch)) + index(1)
         rows = Dim(typical(self.rows), emit.bound(tirx.max(index(0), tirx.min(index(self.rows), inside))))
         with emit.loop(count) as row:
