@@ -10,8 +10,6 @@ from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
-import onnx
-
 from heterocc.artifacts.dtypes import container
 from heterocc.artifacts.errors import DynamicShapeError, HeteroccError, InputError, InvalidGraphError
 from heterocc.compiler.api.keywords import checked_keywords
@@ -362,10 +360,10 @@ def _loose_nodes(draft: Draft, values: Mapping[str, Value], where: str, sources:
     is_valid = few is not None and objection(few, compute=compute) is None
     if is_valid and not (draft.symbols is not None and draft.symbols.failed):
         return frozenset()
-    proto = draft.to_proto()
+    proto = draft.to_proto(with_trees=False)
     reason = None if is_valid else objection(proto, compute=compute)
     if reason is None:
-        _require_no_failed_rules(draft, proto, where, compute=compute)
+        _require_no_failed_rules(draft, where, compute=compute)
         return frozenset()
     loose = [n.name for n in draft.graph.node if any(True for _ in bodies(n))]
     open_shapes(proto)
@@ -387,13 +385,13 @@ def _loose_nodes(draft: Draft, values: Mapping[str, Value], where: str, sources:
     return frozenset(loose)
 
 
-def _require_no_failed_rules(draft: Draft, proto: onnx.ModelProto, where: str, *, compute: bool) -> None:
+def _require_no_failed_rules(draft: Draft, where: str, *, compute: bool) -> None:
     """Raise InternalError (HC902) if a shape rule failed for a node of a model that ONNX Runtime accepts."""
     if draft.symbols is None or not draft.symbols.failed:
         return
     node, error = draft.symbols.failed[0]
     draft.symbols.failed = []
-    if is_accepted(proto, compute=compute):
+    if is_accepted(draft.to_proto(), compute=compute):
         label = next(iter(draft.origins.get(node.name, ())), None)
         failure = rule_failure(node, error, label)
         failure.where = f"{where}: {failure.where}"

@@ -289,6 +289,8 @@ class Operator:
 
     texts: str = ""
     """Attributes whose texts may be elements of its results: separated by blanks."""
+    trees: str = ""
+    """Attributes with an element for each node of its trees, which say nothing of types: separated by blanks."""
     keys: str = ""
     """Attributes of what it looks for in its first input, texts or numbers: separated by blanks."""
     lengthens: bool = False

@@ -15,6 +15,8 @@ from onnx import helper, numpy_helper
 from heterocc.compiler.importer.estimates.work import Budget
 from heterocc.compiler.importer.symbols.agree import Asked
 from heterocc.compiler.importer.symbols.symbols import Symbols
+from heterocc.compiler.operators.record import ML
+from heterocc.compiler.operators.table import of_node
 from heterocc.passes.graph import Value
 
 INLINE_BYTES = 1024
@@ -111,13 +113,17 @@ class Draft:
             keep(self.graph.node, lambda n: not needed.isdisjoint(n.output[:]))
         self.weights = {name: array for name, array in self.weights.items() if name in needed}
 
-    def to_proto(self) -> onnx.ModelProto:
+    def to_proto(self, *, with_trees: bool = True) -> onnx.ModelProto:
         """The model for tools of ONNX: small constants inline, large ones as additional graph inputs.
 
         Thus no tool reads or copies the data of a large constant, and the proto is far smaller than 2 GB.
+        `with_trees` says whether the tool reads the lists of large ensembles of trees, which say nothing of types.
         """
         proto = onnx.ModelProto()
-        proto.CopyFrom(self.model)
+        if with_trees or not any(map(large_lists, self.graph.node)):
+            proto.CopyFrom(self.model)
+        else:
+            proto = without_lists(self.model)
         for name, array in self.weights.items():
             if array.nbytes <= INLINE_BYTES or array.dtype == object:
                 proto.graph.initializer.append(to_tensor(name, array))
@@ -126,12 +132,48 @@ class Draft:
         return proto
 
     def adopt(self, proto: onnx.ModelProto) -> None:
-        """Replace the model by a tool's result for `to_proto()`."""
+        """Replace the model by a tool's result for `to_proto()`, to which lists of trees that it lacks are given."""
+        left_out = {node.name: lists for node in self.graph.node if (lists := large_lists(node))}
+        for node in proto.graph.node if left_out else ():
+            for attribute in () if large_lists(node) else left_out.get(node.name, ()):
+                node.attribute.add().CopyFrom(attribute)  # extend() takes three times the memory
         for tensor in proto.graph.initializer:
             self.weights[tensor.name] = to_array(tensor)
         del proto.graph.initializer[:]
         keep(proto.graph.input, lambda i: i.name not in self.weights)
         self.model = proto
+
+
+_MANY = 4096
+
+
+def large_lists(node: onnx.NodeProto) -> list[onnx.AttributeProto]:
+    """The attributes of an ensemble of trees with an element for each of many nodes."""
+    if node.domain != ML or not (names := of_node(node).trees.split()):
+        return []
+    return [a for a in node.attribute if a.name in names and max(map(len, (a.ints, a.floats, a.strings))) > _MANY]
+
+
+def without_lists(model: onnx.ModelProto) -> onnx.ModelProto:
+    """A copy of a model without the large lists of its nodes, which are not copied at first."""
+    proto, graph = onnx.ModelProto(), model.graph
+    for message, made in (model, proto), (graph, proto.graph):
+        for kind, value in message.ListFields():
+            if kind.name in ("graph", "node"):
+                continue
+            if isinstance(value, str | int):
+                setattr(made, kind.name, value)
+            else:
+                getattr(made, kind.name).MergeFrom(value)
+    for node in graph.node:
+        if not (large := {a.name for a in large_lists(node)}):
+            proto.graph.node.append(node)
+            continue
+        made = proto.graph.node.add(name=node.name, op_type=node.op_type, domain=node.domain)
+        made.input.extend(node.input)
+        made.output.extend(node.output)
+        made.attribute.extend(a for a in node.attribute if a.name not in large)
+    return proto
 
 
 def opsets(model: onnx.ModelProto) -> dict[str, int]:

@@ -19,9 +19,11 @@ from heterocc.compiler.importer.draft.draft import (
     describable,
     dtype_name,
     keep,
+    large_lists,
     nodes_of,
     value_of,
     value_table,
+    without_lists,
 )
 from heterocc.compiler.importer.draft.names import unused
 from heterocc.compiler.importer.onnx_tools.checker import condense
@@ -227,8 +229,8 @@ def known_values(draft: Draft) -> dict[str, Value] | None:
 
 
 def _as_bytes(draft: Draft) -> bytes | None:
-    """The graph, unless attributes make it large."""
-    graph = draft.graph
+    """The graph, unless attributes make it large; those of trees are left out."""
+    graph = without_lists(draft.model).graph if any(map(large_lists, draft.graph.node)) else draft.graph
     found: bytes | None = graph.SerializeToString(deterministic=True) if graph.ByteSize() <= _MOST_KEPT else None
     return found
 
@@ -236,7 +238,7 @@ def _as_bytes(draft: Draft) -> bytes | None:
 def _infer(draft: Draft, where: str) -> dict[str, Value]:
     _forget(draft)
     try:
-        draft.adopt(infer_onnx(draft.to_proto(), where))
+        draft.adopt(infer_onnx(draft.to_proto(with_trees=False), where))
     except (shape_inference.InferenceError, ValueError) as error:
         pass_foreign(error)
         raise InvalidGraphError(f"types or shapes do not fit: {condense(str(error))}", where=where) from error
@@ -341,7 +343,7 @@ def _runtime_types(draft: Draft, table: Mapping[str, Value]) -> _RuntimeTypes:
         found = {} if few is None else _inferred_by_runtime(copy.deepcopy(few))
         if found and all(_is_same(table[name], *kind) for name, kind in found.items()):
             return {}
-    return _inferred_by_runtime(draft.to_proto())
+    return _inferred_by_runtime(draft.to_proto(with_trees=False))
 
 
 def values_of_runtime(draft: Draft) -> list[Value]:

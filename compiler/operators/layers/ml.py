@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import zip_longest
 
 from heterocc.compiler.operators.record import ML, Operator, Part, nothing, same_shape
 from heterocc.compiler.symbolic.given import Given, Shape
@@ -59,11 +60,14 @@ def _joined(needs: Needs) -> None:
 
 def _asked(needs: Needs) -> None:
     """Trees: the features that they ask for. Leaves of one may have a number, too, which says nothing."""
-    features = needs.given.attribute("nodes_featureids") or ()
-    modes = () if needs.given.node.op_type == "TreeEnsemble" else needs.given.attribute("nodes_modes") or ()
-    asked = [int(n) for place, n in enumerate(features) if modes[place : place + 1] != [b"LEAF"]]
-    if len(needs.shape(0)) == 2:
-        needs.at_least(0, 1, max(asked, default=0) + 1)
+    if len(needs.shape(0)) != 2:
+        return
+    # Attributes of a million nodes are read as they are, without a list of objects.
+    given = {attribute.name: attribute for attribute in needs.given.node.attribute}
+    features = given["nodes_featureids"].ints if "nodes_featureids" in given else ()
+    modes = given["nodes_modes"].strings if "nodes_modes" in given else ()
+    asked = (n for n, mode in zip_longest(features, modes) if mode != b"LEAF" and n is not None)
+    needs.at_least(0, 1, max(asked, default=0) + 1)
 
 
 def _rows(given: Given) -> Size | None:
@@ -118,6 +122,10 @@ _CLASS_NAMES = "classlabels_strings"
 _LABELS = "values_strings values_tensor classes_strings default_string default_tensor"
 _KEYS = "keys_strings keys_int64s keys_floats keys_tensor classes_strings"
 _CATEGORIES = "cats_strings cats_int64s"
+_TREES = (
+    "nodes_nodeids nodes_treeids nodes_featureids nodes_values nodes_modes nodes_truenodeids nodes_falsenodeids"
+    " nodes_hitrates nodes_missing_value_tracks_true"
+)
 _HITRATES = "nodes_hitrates nodes_hitrates_as_tensor"
 _DEFAULTS = "default_float default_int64 default_string default_tensor"
 
@@ -130,8 +138,16 @@ OPERATORS = (
         needs=_asked,
         unread=_HITRATES,
         texts=_CLASS_NAMES,
+        trees=f"{_TREES} class_ids class_nodeids class_treeids class_weights",
     ),
-    Operator("TreeEnsembleRegressor", ML, shapes=_TARGETS, needs=_asked, unread=_HITRATES),
+    Operator(
+        "TreeEnsembleRegressor",
+        ML,
+        shapes=_TARGETS,
+        needs=_asked,
+        unread=_HITRATES,
+        trees=f"{_TREES} target_ids target_nodeids target_treeids target_weights",
+    ),
     Operator("TreeEnsemble", ML, shapes=_TARGETS, needs=_asked, unread="nodes_hitrates"),
     Operator(
         "LinearClassifier",

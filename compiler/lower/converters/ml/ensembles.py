@@ -73,36 +73,23 @@ def nodes_by_ids(attrs: Mapping[str, Any], weights: str) -> Nodes:
     Raises NotImplementedError for attributes that contradict each other.
     """
     trees, ids = _array(attrs, "nodes_treeids"), _array(attrs, "nodes_nodeids")
-    place = {pair: number for number, pair in enumerate(zip(trees.tolist(), ids.tolist(), strict=True))}
-    if len(place) < len(ids):
-        raise NotImplementedError("two nodes of a tree have the same number")
-    modes = np.array([_MODES.get(m, NEQ) for m in attrs.get("nodes_modes") or ()], np.int64)
+    given = attrs.get("nodes_modes") or ()
+    modes = np.fromiter((_MODES.get(m, NEQ) for m in given), np.int64, len(given))
     true, false = (_array(attrs, f"nodes_{side}nodeids") for side in ("true", "false"))
     if not len(trees) == len(ids) == len(modes) == len(true) == len(false):
         raise NotImplementedError("attributes of the nodes have different lengths")
 
-    def children(found: np.ndarray) -> np.ndarray:
-        pairs = zip(trees.tolist(), found.tolist(), modes.tolist(), strict=True)
-        try:
-            return np.array(
-                [i if mode == LEAF else place[tree, child] for i, (tree, child, mode) in enumerate(pairs)], np.int64
-            )
-        except KeyError as error:
-            raise NotImplementedError(f"node {error.args[0][1]} of tree {error.args[0][0]} does not exist") from error
-
-    true, false = children(true), children(false)
-    inner = modes != LEAF
+    place, inner = _Places(trees, ids), modes != LEAF
+    own = np.arange(len(ids))
+    true, false = (place.of(trees, np.where(inner, side, ids)) for side in (true, false))
+    true, false = np.where(inner, true, own), np.where(inner, false, own)
     is_child = np.zeros(len(ids), bool)
     is_child[true[inner]] = is_child[false[inner]] = True
     roots = np.flatnonzero(~is_child)
     if not np.array_equal(np.sort(trees[roots]), np.unique(trees)):
         raise NotImplementedError("a tree has no root, or several")
     tracks = _array(attrs, "nodes_missing_value_tracks_true")
-    pairs = zip(_array(attrs, f"{weights}_treeids").tolist(), _array(attrs, f"{weights}_nodeids").tolist(), strict=True)
-    try:
-        owners = np.array([place[pair] for pair in pairs], np.int64)
-    except KeyError as error:
-        raise NotImplementedError(f"a weight belongs to node {error.args[0]}, which does not exist") from error
+    owners = place.of(_array(attrs, f"{weights}_treeids"), _array(attrs, f"{weights}_nodeids"))
     return Nodes(
         roots=roots,
         features=_array(attrs, "nodes_featureids"),
@@ -114,6 +101,34 @@ def nodes_by_ids(attrs: Mapping[str, Any], weights: str) -> Nodes:
         members={},
         leaves=(owners, _array(attrs, f"{weights}_ids"), numbers(attrs, f"{weights}_weights")),
     )
+
+
+class _Places:
+    """The places of nodes by the numbers of their trees, and their own in these."""
+
+    def __init__(self, trees: np.ndarray, ids: np.ndarray) -> None:
+        self.trees, self.ids, self.known = trees, ids, (np.unique(trees), np.unique(ids))
+        keys = self._keys(trees, ids)
+        self.order = np.argsort(keys, kind="stable")
+        self.keys = keys[self.order]
+        if np.any(self.keys[1:] == self.keys[:-1]):
+            raise NotImplementedError("two nodes of a tree have the same number")
+
+    def _keys(self, trees: np.ndarray, ids: np.ndarray) -> np.ndarray:
+        """One number for both; those that do not occur have that of others."""
+        return np.searchsorted(self.known[0], trees) * (len(self.ids) + 1) + np.searchsorted(self.known[1], ids)
+
+    def of(self, trees: np.ndarray, ids: np.ndarray) -> np.ndarray:
+        """The places of these nodes. Raises NotImplementedError for one that does not exist."""
+        if len(trees) != len(ids):
+            raise NotImplementedError("attributes of the weights have different lengths")
+        if not len(self.order) and len(ids):
+            raise NotImplementedError("a weight belongs to no node")
+        found = self.order[np.minimum(np.searchsorted(self.keys, self._keys(trees, ids)), len(self.keys) - 1)]
+        wrong = np.flatnonzero((self.trees[found] != trees) | (self.ids[found] != ids))
+        if len(wrong):
+            raise NotImplementedError(f"node {ids[wrong[0]]} of tree {trees[wrong[0]]} does not exist")
+        return found
 
 
 def nodes_by_place(attrs: Mapping[str, Any]) -> Nodes:
@@ -175,10 +190,9 @@ def forest(found: Nodes, features: int, columns: int, dtype: str, nothing: float
     starts: np.ndarray | None = None
     if columns <= MOST_DENSE:
         dense = np.full((len(leaf_nodes), columns), nothing, dtype)
-        seen = np.zeros(dense.shape, bool)
-        if len(np.unique(numbers * columns + targets)) < len(numbers):
+        if np.bincount(numbers * columns + targets).max(initial=0) > 1:
             raise NotImplementedError("a leaf has two weights of one class")
-        dense[numbers, targets], seen[numbers, targets] = weights.astype(dtype), True
+        dense[numbers, targets] = weights.astype(dtype)
         weights, ordered = dense, None
     else:
         order = np.argsort(numbers, kind="stable")
@@ -272,7 +286,7 @@ def _with_one_comparison(found: Nodes, dtype: str) -> Nodes:
 def _levels(found: Nodes) -> np.ndarray:
     """The depth of each tree: the most comparisons from its root to a leaf."""
     depth = np.zeros(len(found.roots), np.int64)
-    front, owner = found.roots, np.arange(len(found.roots))
+    front, owner, count = found.roots, np.arange(len(found.roots)), len(found.modes)
     for level in range(_MOST_LEVELS):
         inner = found.modes[front] != LEAF
         if not inner.any():
@@ -280,14 +294,14 @@ def _levels(found: Nodes) -> np.ndarray:
         front, owner = front[inner], owner[inner]
         depth[owner] = level + 1
         both = np.concatenate([found.true[front], found.false[front]])
-        pairs = np.unique(np.stack([both, np.concatenate([owner, owner])]), axis=1)
-        front, owner = pairs[0], pairs[1]
+        # Each child once for each tree: nodes that share children would be as many as paths to them.
+        owner, front = np.divmod(np.unique(np.concatenate([owner, owner]) * count + both), count)
     raise NotImplementedError(f"a tree has more than {_MOST_LEVELS} levels")
 
 
 def _array(attrs: Mapping[str, Any], name: str) -> np.ndarray:
-    found = attrs.get(name)
-    return np.array([] if found is None else found, np.int64)
+    found = attrs.get(name) or ()
+    return np.fromiter(found, np.int64, len(found))
 
 
 def numbers(attrs: Mapping[str, Any], name: str) -> np.ndarray:
@@ -297,5 +311,5 @@ def numbers(attrs: Mapping[str, Any], name: str) -> np.ndarray:
         if isinstance(found, onnx.TensorProto):
             return np.asarray(numpy_helper.to_array(found))
         if isinstance(found, Sequence) and len(found):
-            return np.array(found, np.float32)
+            return np.fromiter(found, np.float32, len(found))
     return np.array([], np.float32)
