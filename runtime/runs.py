@@ -10,6 +10,7 @@ import numpy as np
 
 from heterocc.artifacts.bundle import Bundle
 from heterocc.artifacts.errors import DeviceError, DeviceMemoryError
+from heterocc.artifacts.foreign import pass_foreign
 from heterocc.artifacts.manifest import Partition, Variant
 from heterocc.runtime import forks
 from heterocc.runtime.execute.chain import Context
@@ -37,7 +38,11 @@ _NO_RESULTS: dict[int, Array] = {}
 
 
 def _too_large(error: MemoryError) -> DeviceMemoryError:
-    """The error for results, or for values that Python code makes, for which there is not enough memory."""
+    """The error for results, or for values that Python code makes, for which there is not enough memory.
+
+    Raises what a signal's handler raised as it is.
+    """
+    pass_foreign(error)
     return DeviceMemoryError(
         f"there is not enough memory for the results of a run: {first_line(error)}",
         where="the host",

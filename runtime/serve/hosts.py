@@ -8,12 +8,16 @@ that name.
 from __future__ import annotations
 
 import ipaddress
+import re
 import socket
 from collections.abc import Sequence
 
 from heterocc.runtime.serve.names import shown
 
 ANY = "*"
+
+_HOST = re.compile(r"(?:\[([^\[\]]+)\]|([^:\[\]]+))(?::[0-9]*)?")
+"""An address of IPv6 in brackets or a name, with or without a port."""
 
 _LOCAL = ("localhost", "127.0.0.1", "::1")
 
@@ -58,11 +62,8 @@ class Hosts:
 def _plain(host: str) -> str:
     """A name or address without port and brackets."""
     name = host.strip().lower()
-    if name.startswith("["):
-        name = name[1:].partition("]")[0]
-    elif name.count(":") == 1:
-        name = name.partition(":")[0]
-    return name.removesuffix(".")
+    found = _HOST.fullmatch(name)
+    return (found[1] or found[2]).removesuffix(".") if found else name
 
 
 def _is_safe(host: str) -> bool:

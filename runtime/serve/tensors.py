@@ -48,6 +48,9 @@ _MOST_DIMENSIONS = 32
 _PART = 1 << 9
 """Elements of a part of a JSON list."""
 
+_TEXT_PART = 1 << 16
+"""Characters of a part of a text in JSON."""
+
 _JOINED = 1 << 16
 """Bytes of JSON, at least, that are one part of an answer: the event loop handles each part by itself."""
 
@@ -192,19 +195,31 @@ def to_json(name: str, array: Array) -> Iterator[bytes]:
         raise RequestError(f"output '{name}' is BF16, which has no JSON form", hint="request binary data")
     if array.dtype.kind in "fc" and not np.isfinite(array).all():
         raise RequestError(f"output '{name}' has infinities or NaN, which JSON lacks", hint="request binary data")
-    flat = array.reshape(-1)
-    step = 1 if array.dtype.kind in "OUST" else _PART  # a text has any size
-    joined: list[bytes] = []
+    joined: list[bytes] = [b"["]
     size = 0
-    for start in range(0, max(flat.size, 1), step):
-        part = [t.decode(errors="replace") if isinstance(t, bytes) else t for t in flat[start : start + step].tolist()]
-        text = json.dumps(part, separators=(",", ":"))
-        joined.append(f"{',' if start else '['}{text[1:-1]}".encode())
-        size += len(joined[-1])
+    for part in _texts_in_json(array) if array.dtype.kind in "OUST" else _numbers_in_json(array):
+        joined.append(part)
+        size += len(part)
         if size >= _JOINED:
             yield b"".join(joined)
             joined, size = [], 0
     yield b"".join([*joined, b"]"])
+
+
+def _numbers_in_json(array: Array) -> Iterator[bytes]:
+    flat = array.reshape(-1)
+    for start in range(0, flat.size, _PART):
+        text = json.dumps(flat[start : start + _PART].tolist(), separators=(",", ":"))
+        yield f"{',' if start else ''}{text[1:-1]}".encode()
+
+
+def _texts_in_json(array: Array) -> Iterator[bytes]:
+    for place, found in enumerate(array.ravel().tolist()):
+        text = found.decode(errors="replace") if isinstance(found, bytes) else found
+        yield b',"' if place else b'"'
+        for start in range(0, len(text), _TEXT_PART):
+            yield json.dumps(text[start : start + _TEXT_PART])[1:-1].encode()
+        yield b'"'
 
 
 def _check_count(name: str, count: int, shape: Sequence[int]) -> None:

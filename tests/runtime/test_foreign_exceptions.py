@@ -24,7 +24,7 @@ from heterocc.runtime import load
 class StopError(Exception):
     pass
 
-KINDS = [TimeoutError, StopError, ValueError, RuntimeError, OSError, KeyError]
+KINDS = [TimeoutError, StopError, ValueError, RuntimeError, OSError, KeyError, MemoryError]
 pending = []
 
 def handler(number, frame):

@@ -29,6 +29,7 @@ from heterocc.runtime.serve.memory import Holding
 from heterocc.runtime.serve.metrics import CONTENT_TYPE
 from heterocc.runtime.serve.names import shown
 from heterocc.runtime.serve.options import RATE
+from heterocc.runtime.serve.protocols.received import Received
 from heterocc.runtime.serve.protocols.rest_bodies import Body, Reply
 from heterocc.runtime.serve.service import Call, ClientLeftError, Service
 
@@ -300,20 +301,20 @@ class _Left:
             self._task.cancel()
 
 
-async def _read(request: Request, limit: int, holding: Holding | None = None) -> bytearray:
+async def _read(request: Request, limit: int, holding: Holding | None = None) -> memoryview:
     """The body of a request. Raises RequestSizeError before more than `limit` bytes are kept, and ClientLeftError."""
     declared = request.headers.get("Content-Length", "")
-    data = bytearray()
+    data = Received()
     if not (declared.isascii() and declared.isdecimal() and (len(declared) > 15 or int(declared) > limit)):
         try:
             async for part in request.stream():
-                if len(data) + len(part) > limit:
+                if data.size + len(part) > limit:
                     break
                 if holding is not None:
                     holding.take(len(part))
-                data += part
+                data.add(part)
             else:
-                return data
+                return data.view()
         except ClientDisconnect:
             raise ClientLeftError from None
     raise RequestSizeError(f"the request has more than {limit} bytes")
@@ -321,9 +322,9 @@ async def _read(request: Request, limit: int, holding: Holding | None = None) ->
 
 async def _json_object(request: Request) -> dict[str, Any]:
     """The body of a small request, `{}` if it is empty."""
-    data = await _read(request, _PARSED_ON_LOOP)
+    data = bytes(await _read(request, _PARSED_ON_LOOP)).strip()
     try:
-        value = json.loads(data.decode()) if data.strip() else {}
+        value = json.loads(data.decode()) if data else {}
     except (ValueError, RecursionError):
         value = None
     if not isinstance(value, dict):

@@ -34,7 +34,7 @@ class Body:
     straight into arrays, when a worker runs the request.
     """
 
-    def __init__(self, data: bytes | bytearray, header_length: int | None) -> None:
+    def __init__(self, data: bytes | bytearray | memoryview, header_length: int | None) -> None:
         """`header_length` is the size of the JSON in bytes, if binary tensors follow it. Raises RequestError."""
         if header_length is not None and not 0 <= header_length <= len(data):
             raise RequestError(

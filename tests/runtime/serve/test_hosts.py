@@ -20,7 +20,9 @@ def test_a_service_of_this_machine_takes_its_names(host: str) -> None:
     assert Hosts("127.0.0.1").refusal(host, "", "", True) is None
 
 
-@pytest.mark.parametrize("host", ["evil.example:8000", "10.0.0.5", "127.0.0.1.evil.example", "localhost.evil.example"])
+@pytest.mark.parametrize(
+    "host", ["evil.example:8000", "10.0.0.5", "127.0.0.1.evil.example", "localhost.evil.example", "[::1].evil.example"]
+)
 @pytest.mark.parametrize("listening", ["127.0.0.1", "localhost", "::1"])
 def test_a_service_of_this_machine_takes_no_other_name(listening: str, host: str) -> None:
     reason = Hosts(listening).refusal(host, "", "", False)

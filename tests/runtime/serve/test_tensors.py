@@ -198,6 +198,13 @@ def test_lists_are_read_only_if_the_text_is_json(text: str, datatype: str) -> No
     assert array.tolist() == (flat if datatype == "BYTES" else np.array(flat).astype(array.dtype).tolist())
 
 
+def test_long_texts_of_an_answer_are_short_parts() -> None:
+    texts = ["\1" * (1 << 20), "a" + "\U0001f600" * 70_000, "", b"\xff" * 70_000, "b"]
+    parts = list(to_json("y", np.array(texts, np.object_)))
+    assert json.loads(b"".join(parts)) == [t.decode(errors="replace") if isinstance(t, bytes) else t for t in texts]
+    assert max(map(len, parts)) < 1 << 20
+
+
 @pytest.mark.parametrize(
     "array",
     [

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -68,6 +70,27 @@ def test_onnx_runtime_is_timed_alone_too(tmp_path: Path, monkeypatch: pytest.Mon
     report = compile_model(conv_net(tmp_path / "m.onnx"), tmp_path / "m.hcb", devices="CPU,ORT", policy="measured")
     times = {plan.name: plan.seconds for _, plan in report.timed}
     assert times.keys() == {"optimal", "ORT alone"} and None not in times.values()
+
+
+@pytest.mark.parametrize("checked", [False, True], ids=["in the check", "in the timing"])
+def test_a_machine_that_loads_no_code_is_a_warning_and_decides_no_later_compile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, checked: bool
+) -> None:
+    def refuse(*_: object) -> int:
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setenv("HETEROCC_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("HETEROCC_CALIBRATION")
+    model, bundle = conv_net(tmp_path / "m.onnx"), tmp_path / "m.hcb"
+    if checked:  # the check of the next compile finds this one's
+        compile_model(model, bundle, measure=False)
+    with monkeypatch.context() as denied:
+        denied.setattr(os, "memfd_create", refuse)
+        report = compile_model(model, bundle)
+    (warning,) = report.warnings
+    assert warning.startswith("this machine loads no compiled code") and "allow the system call" in warning
+    later = compile_model(model, bundle)
+    assert not later.warnings and not any(plan.why_not for _, plan in later.timed)
 
 
 def test_a_device_that_is_not_here_is_not_measured(tmp_path: Path) -> None:
