@@ -168,7 +168,10 @@ def _fastest(expected: Expected, measurer: Measurer, spec: VariantSpec, what: st
     """The fastest of the plans that are timed, with a note of `what` was done."""
     with timed(expected.request.seconds, "measure"):
         choice = measurer.choose(spec)
-    timing = choice.timing
+    timing, barred = choice.timing, measurer.runs.barred
+    if barred is not None:
+        what = "this machine loads no compiled code, so the plans with such code were neither checked nor timed"
+        expected.reporter.warn(f"{what}: {barred.message}; {barred.hint}")
     spec_kept = replace(choice.variant.spec, bounds=within_both(spec.bounds, timing.bounds))
     variant = replace(choice.variant, spec=spec_kept, timed=timing.plans, is_split=bool(timing.bounds))
     some = any(plan.seconds is not None for plan in timing.plans)

@@ -83,7 +83,7 @@ class Measurer:
         choice = None if known is None else self._remembered(spec, known)
         if choice is None:
             choice = self._timed(spec)
-            if any(plan.seconds is not None for plan in choice.timing.plans):
+            if self.runs.barred is None and any(plan.seconds is not None for plan in choice.timing.plans):
                 write(records, key, choice.timing)
         return choice
 
@@ -158,7 +158,7 @@ class Measurer:
                     continue
                 variant = self.variants.build(spec, plan, passes)
             except HeteroccError as error:
-                self.runs.why_not[name] = error.message
+                self.runs.leave_out(name, error)
                 failure = failure or error
                 continue
             after = variant.report.plan

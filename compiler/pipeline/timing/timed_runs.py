@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from heterocc.artifacts.errors import HeteroccError
+from heterocc.artifacts.errors import BundleError, HeteroccError
 from heterocc.compiler.build.pack import pack
 from heterocc.compiler.files.scratch import scratch_folder
 from heterocc.compiler.importer.model import ImportedModel
@@ -54,7 +54,8 @@ class TimedRuns:
     `brief` ends the timing of hopeless plans, and within LIMIT. Plans are then timed on one thread, by processor time,
     which other processes do not add to, and on all, unless other processes keep the cores `busy`.
 
-    `feeds` are the inputs at the sizes at which plans were timed, and `why_not` the reasons why some were not.
+    `feeds` are the inputs at the sizes at which plans were timed, and `why_not` the reasons why some were not. `barred`
+    is the error of a machine that loads no code.
     """
 
     model: ImportedModel
@@ -65,7 +66,14 @@ class TimedRuns:
     between: Callable[[Feed], Iterable[Feed]] = _none
     feeds: list[Feed | None] = field(default_factory=list)
     why_not: dict[str, str] = field(default_factory=dict)
+    barred: BundleError | None = None
     busy: bool = False
+
+    def leave_out(self, name: str, error: HeteroccError) -> None:
+        """Note why a plan is not timed."""
+        self.why_not[name] = error.message
+        if isinstance(error, BundleError):  # no memory files, no /proc
+            self.barred = error
 
     def times(self, variants: Mapping[str, BuiltVariant]) -> Times:
         """The seconds of an undisturbed run of each variant at each size; geometric means over numbers of threads."""
@@ -104,7 +112,7 @@ class TimedRuns:
                     runs |= _warmed({name: sessions[name]}, feed)
                 except HeteroccError as error:
                     sessions.pop(name, None)
-                    self.why_not[name] = error.message
+                    self.leave_out(name, error)
             if not sessions:
                 return {}
             try:
