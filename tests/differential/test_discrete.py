@@ -9,9 +9,9 @@ import pytest
 from tests.differential.harness import ON_DEVICE, able, fetch, random_placement, run_fresh
 
 THREE = ("VULKAN", "OPENCL", "CPU")
-QUICK = ("mtcnn_pnet.onnx",)
+QUICK = ("mnist_cntk.onnx",)
 REAL = (
-    "mnist_cntk.onnx",
+    "mtcnn_pnet.onnx",
     "squeezenet",
     "shufflenet",
     "mtcnn_onet.onnx",

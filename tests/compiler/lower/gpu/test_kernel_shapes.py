@@ -28,7 +28,7 @@ def agree(together: Together, setting: Setting) -> None:
 
 # Not shrunk: that takes minutes, and the failure names the wrong case of an example.
 @every_kind
-@few(4)
+@few(3)
 @given(st.data(), st.sampled_from(HERE))
 def test_kernels_of_drawn_shapes_agree(kind: str, data: st.DataObject, setting: Setting) -> None:
     agree(data.draw(several(KINDS[kind])), setting)

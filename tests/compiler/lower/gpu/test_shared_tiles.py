@@ -84,7 +84,7 @@ def rules(dumps: Iterable[tuple[str, str]]) -> int:
     return dict(dumps)["scheduled.py"].count('"heterocc.rule": "shared tile"')
 
 
-@each_api
+@one_api
 @pytest.mark.parametrize("name", GRAPHS)
 def test_shared_tiles_match_onnx_runtime(api: Runner, name: str, tmp_path: Path) -> None:
     lowered = api.check(GRAPHS[name], tmp_path, device=hardware(api.first_device()))

@@ -187,7 +187,8 @@ def test_nan_stays_nan_and_infinities_are_bounded_whatever_they_are_compared_wit
         if "Clip_with" not in n.output[0] or "computed" in n.output[0]
     ]
     for setting in SETTINGS if dtype is np.float32 else ():
-        if setting.missing is None:
+        # one of each back end: the others differ in limits, which say nothing about numbers
+        if setting.missing is None and setting.name in ("pocl", "lavapipe", "cuda"):
             assert differences(batch(cases), setting).wrong == ()
 
 
