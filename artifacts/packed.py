@@ -1,4 +1,4 @@
-"""Constants of 4-bit integers that stay two in a byte, as the file of a model has them."""
+"""Constants that stay as the file of a model has them: 4-bit integers, two in a byte, and stand-ins in general."""
 
 from __future__ import annotations
 
@@ -12,20 +12,17 @@ _PIECE = 1 << 22
 """Elements that `pieces` unpacks at once."""
 
 
-class PackedArray(np.lib.mixins.NDArrayOperatorsMixin):
-    """A read-only array of 4-bit integers in half as many bytes, the first of a byte in its low bits.
+class StandIn(np.lib.mixins.NDArrayOperatorsMixin):
+    """A read-only array that stands in place of a numpy array, and is made from fewer bytes each time it is read.
 
-    It stands in place of a numpy array. What it does not answer itself is asked of the unpacked one, a byte for each
-    element with its sign, which is made each time and kept nowhere.
+    What a class does not answer itself is asked of the array that its `__array__` makes.
     """
 
-    __slots__ = ("data", "dtype", "is_signed", "shape")
+    __slots__ = ("dtype", "shape")
 
-    def __init__(
-        self, data: np.ndarray[Any, Any], shape: Sequence[int], dtype: np.dtype[Any], *, is_signed: bool
-    ) -> None:
-        """`data` are bytes with two elements each, which have a byte each as unpacked elements of `dtype`."""
-        self.data, self.shape, self.dtype, self.is_signed = data, tuple(shape), dtype, is_signed
+    def __init__(self, shape: Sequence[int], dtype: np.dtype[Any]) -> None:
+        """The shape and the dtype of the array that is made."""
+        self.shape, self.dtype = tuple(shape), dtype
 
     @property
     def ndim(self) -> int:
@@ -39,8 +36,48 @@ class PackedArray(np.lib.mixins.NDArrayOperatorsMixin):
 
     @property
     def nbytes(self) -> int:
-        """The bytes of the unpacked array, as for numpy's arrays."""
-        return self.size
+        """The bytes of the array that is made, as for numpy's arrays."""
+        return self.size * self.dtype.itemsize
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        """The array itself."""
+        raise NotImplementedError
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *given: Any, **options: Any) -> Any:
+        """Compute with the array itself."""
+        arrays = (one.__array__() if isinstance(one, StandIn) else one for one in given)
+        return getattr(ufunc, method)(*arrays, **options)
+
+    def __getitem__(self, index: Any) -> Any:
+        """Elements of the array itself."""
+        return self.__array__()[index]
+
+    def __len__(self) -> int:
+        """The size of the first axis."""
+        return self.shape[0]
+
+    def __getattr__(self, name: str) -> Any:
+        """An attribute of the array itself."""
+        # Of protocols, only those here are for stand-ins; fields that are missing are those of an unfinished copy.
+        if name.startswith("__") or any(name in getattr(kind, "__slots__", ()) for kind in type(self).__mro__):
+            raise AttributeError(name)
+        return getattr(self.__array__(), name)
+
+
+class PackedArray(StandIn):
+    """A read-only array of 4-bit integers in half as many bytes, the first of a byte in its low bits.
+
+    The unpacked array has a byte for each element, with its sign.
+    """
+
+    __slots__ = ("data", "is_signed")
+
+    def __init__(
+        self, data: np.ndarray[Any, Any], shape: Sequence[int], dtype: np.dtype[Any], *, is_signed: bool
+    ) -> None:
+        """`data` are bytes with two elements each, which have a byte each as unpacked elements of `dtype`."""
+        super().__init__(shape, dtype)
+        self.data, self.is_signed = data, is_signed
 
     def view(self, dtype: Any) -> PackedArray:
         """The bytes of the unpacked elements as another dtype of a byte each."""
@@ -75,25 +112,6 @@ class PackedArray(np.lib.mixins.NDArrayOperatorsMixin):
         made = self._elements(0, self.size).reshape(self.shape)
         made.flags.writeable = False
         return made if dtype is None else made.astype(dtype)
-
-    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *given: Any, **options: Any) -> Any:
-        """Compute with the unpacked array."""
-        arrays = (one.__array__() if isinstance(one, PackedArray) else one for one in given)
-        return getattr(ufunc, method)(*arrays, **options)
-
-    def __getitem__(self, index: Any) -> Any:
-        """Elements of the unpacked array."""
-        return self.__array__()[index]
-
-    def __len__(self) -> int:
-        """The size of the first axis."""
-        return self.shape[0]
-
-    def __getattr__(self, name: str) -> Any:
-        """An attribute of the unpacked array."""
-        if name.startswith("__") or name in PackedArray.__slots__:  # of protocols, only those here are for packed bytes
-            raise AttributeError(name)
-        return getattr(self.__array__(), name)
 
     def _elements(self, first: int, last: int) -> np.ndarray[Any, Any]:
         """Elements by their numbers in order."""

@@ -16,6 +16,7 @@ from heterocc.artifacts.foreign import pass_foreign
 from heterocc.artifacts.packed import contiguous
 from heterocc.compiler.checking.half_reference import SCALE, round_products, round_values, rounded
 from heterocc.compiler.checking.run_memory import RunLimit
+from heterocc.compiler.files.memory import Memory
 from heterocc.compiler.files.scratch import scratch_folder
 from heterocc.compiler.importer.draft.draft import STUB_LOCATION, nodes_of
 from heterocc.compiler.importer.model import ImportedModel
@@ -202,7 +203,9 @@ class Reference:
         names = [i.name for i in proto.graph.initializer if i.external_data]
         given = {n: rounded(model.weights[n]) if n in weights else model.weights[n] for n in names}
         # ONNX Runtime keeps no reference to these arrays: they must outlive the session.
-        self._weights = {n: ort_value(self._change(array)) for n, array in given.items()}
+        memory = Memory(array.nbytes for array in given.values() if shaken and _is_shaken(array))
+        changed = {n: _shaken(array, memory) if shaken else contiguous(array) for n, array in given.items()}
+        self._weights = {n: ort_value(array) for n, array in changed.items()}
         try:
             self._session = session_of(proto, self._weights, self._most)
         except Exception as error:  # its classes have no common base; it lacks an operator for a type, for instance
@@ -276,17 +279,22 @@ def _cut(proto: onnx.ModelProto, values: Mapping[str, np.ndarray[Any, Any]]) -> 
     return given
 
 
-def _shaken(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """The array with a reproducible perturbation of floating-point values; other values are unchanged.
+def _is_shaken(array: np.ndarray[Any, Any]) -> bool:
+    return array.dtype.kind == "f" and not is_narrow(array)
+
+
+def _shaken(array: np.ndarray[Any, Any], memory: Memory | None = None) -> np.ndarray[Any, Any]:
+    """The array, in `memory`, with a reproducible perturbation of floating-point values; others are unchanged.
 
     By 8 units of the last place in 32 bits, the difference of sums of hundreds of terms in another order. By one unit
     in 16 bits, which are summed in 32 bits.
     """
-    if array.dtype.kind != "f" or is_narrow(array):
+    if not _is_shaken(array):
         return contiguous(array)
     units = 1 if array.dtype == np.float16 else 8
     draw, kind = np.random.default_rng(array.size), np.finfo(array.dtype)
-    found = np.empty(array.shape, array.dtype)
+    memory = memory or Memory(())
+    found: np.ndarray[Any, Any] = memory.take(array.nbytes).view(array.dtype).reshape(array.shape)
     given, written = array.reshape(-1), found.reshape(-1)
     for start in range(0, array.size, _SHAKEN):  # in pieces, as what it takes has 64 bits
         piece = given[start : start + _SHAKEN]

@@ -17,6 +17,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
+from heterocc.compiler.files.memory import Memory
 from heterocc.compiler.importer.draft.draft import MAX_RANK
 from heterocc.compiler.importer.reading.external_data import PACKED_BITS
 
@@ -115,6 +116,7 @@ class _Pieces:
     """The pieces of a model in their order; hashes each while the next one is read."""
 
     file: _File
+    memory: Memory
     rest: list[bytes] = field(default_factory=list)
     total: hashlib._Hash = field(default_factory=hashlib.sha256)
     pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1))
@@ -131,7 +133,7 @@ class _Pieces:
 
     def array(self, start: int, end: int) -> np.ndarray:
         """Data of an initializer."""
-        made = np.empty(end - start, np.uint8)
+        made = self.memory.take(end - start)
         for done in range(0, made.nbytes, _SLICE):
             part = made.data[done : done + _SLICE]
             self.file.fill(part, start + done)
@@ -156,7 +158,8 @@ def _split(file: _File, size: int) -> Parts | None:
     large = [found for found in (_large(read, tensor) for tensor in tensors) if found is not None]
     if not large:
         return None
-    pieces, body, inside = _Pieces(file), [], {}
+    memory = Memory(found.raw.end - found.raw.content for found in large)
+    pieces, body, inside = _Pieces(file, memory), [], {}
     before = pieces.keep(0, graph.start)
     pieces.skip(graph.start, graph.content)
     place = graph.content

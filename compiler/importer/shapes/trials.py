@@ -24,9 +24,8 @@ from heterocc.passes.graph import Value
 from heterocc.runtime.execute.narrow import dtype_of, ort_value
 from heterocc.runtime.execute.ort_session import onnxruntime_package, open_session, session_options
 
-MAX_WEIGHTS = 1 << 31
 MAX_INPUTS = 1 << 28
-"""Limits in bytes; larger models and inputs are not tried."""
+"""Bytes of inputs; larger ones are not tried."""
 
 MOST_BYTES = 1 << 30
 """The most bytes of values of a trial at a time, whatever its sizes are estimated to be."""
@@ -41,11 +40,9 @@ def runner(
     """A function of shapes and seconds that runs the model on seeded inputs, and returns whether it succeeded.
 
     Seconds are those of the calling thread, in which all of a run is: other processes do not add to them.
-    None if the model is too large or ONNX Runtime cannot load it.
+    None if the model has too many nodes or ONNX Runtime cannot load it.
     """
     weights = {name: contiguous(array) for name, array in arrays.items()}
-    if sum(array.nbytes for array in weights.values()) > MAX_WEIGHTS:
-        return None
     if listed(proto.graph) > MAX_LISTED:
         return None
     try:

@@ -179,7 +179,7 @@ def _with_kernels(
                 key = (old.name, packing.key)
                 if key not in replaced:
                     plain = module.arrays[old.name]
-                    plain = packing.narrow(plain) if isinstance(packing, Panels) else plain
+                    plain = packing.narrow(plain) if isinstance(packing, Panels) else np.asarray(plain)
                     array, layout = repacked(plain, layout_of(packing, plain.shape), packing.apply)
                     fresh = f"{old.name}_packed_{packing.key}"
                     replaced[key] = relax.Var(fresh, relax.TensorType(array.shape, array.dtype.name))

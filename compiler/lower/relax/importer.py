@@ -41,6 +41,7 @@ from heterocc.compiler.lower.relax.builder import NodeBuilder
 from heterocc.compiler.lower.relax.widened import Widened, narrow, widen, widened_array, without_types
 from heterocc.compiler.lower.straight import bindings_of, constant, outputs_of, vars_of, write_main
 from heterocc.compiler.lower.variables import Variables, require_names, same
+from heterocc.compiler.lower.wide_array import WideArray
 from heterocc.compiler.operators.table import of_node
 from heterocc.runtime.execute.narrow import carried
 
@@ -101,7 +102,7 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM h
         array = self.job.model.weights[name]
         coded = array.dtype.name in CARRIED and not wide
         if wide:
-            array = widened_array(array)
+            array = widened_array(array, lazily=self.widened.all_values)
         elif coded:
             array = carried(array, array.dtype.name)
         if isinstance(array, PackedArray) and not self._stays_packed(name):
@@ -114,7 +115,7 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM h
             table[name] = var
             self._params[key] = (var, array)
         else:
-            table[name] = constant(array)
+            table[name] = constant(np.asarray(array))
 
     def _stays_packed(self, name: str) -> bool:
         """Whether only data of DequantizeLinear is read from a constant: TVM's converters take numpy's arrays alone."""
@@ -187,7 +188,8 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM h
         named = [(b.var, b.value, f"b{i}") for i, b in enumerate(bindings) if b.var in live]
         params = [p for p in main.params if p.name not in self._params or p in live]
         mod = write_main(mod, params, named, outputs_of(main))
-        arrays = {p.name: np.asarray(self._params[p.name][1]) for p in params if p.name in self._params}
+        found = {p.name: self._params[p.name][1] for p in params if p.name in self._params}
+        arrays: dict[str, Any] = {name: a if isinstance(a, WideArray) else np.asarray(a) for name, a in found.items()}
         ends = [self.job.model.graph.values[name].dtype for name in (*self.job.inputs, *self.job.outputs)]
         returns = any(dtype in CARRIED for dtype in ends)
         return ImportedFunction(mod, self.job.inputs, arrays, node_of, values_of, returns)

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from heterocc.compiler.lower.wide_array import as_stored
+
 _LEAST_TIED = 1 << 16
 """Bytes below which a matrix is not compared with others."""
 
@@ -21,7 +23,9 @@ def tied(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     for name, array in arrays.items():
         if array.ndim != 2 or array.nbytes < _LEAST_TIED:
             continue
-        known = next((o for o in first if o.dtype == array.dtype and is_transposed(array, o)), None)
+        known = next(
+            (o for o in first if o.dtype == array.dtype and is_transposed(as_stored(array), as_stored(o))), None
+        )
         if known is None:
             first.append(array)
         else:

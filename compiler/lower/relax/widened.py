@@ -18,6 +18,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 import onnx
@@ -30,6 +31,7 @@ from heterocc.compiler.lower.converters.elementwise.narrow import from_bfloat16,
 from heterocc.compiler.lower.converters.values import as_dtype, dtype_of
 from heterocc.compiler.lower.magnitudes import may_exceed
 from heterocc.compiler.lower.straight import arguments_of, is_kernel_call
+from heterocc.compiler.lower.wide_array import WideArray
 from heterocc.compiler.lower.written import WIDENS
 from heterocc.compiler.operators.table import of_node, of_type
 from heterocc.passes.graph import Value
@@ -48,7 +50,7 @@ class Widened:
         """`all_values` is true for devices that compute in float32, false for others."""
         self._model = model
         self._on = not STORED.isdisjoint(model.dtypes)
-        self._all = all_values
+        self.all_values = all_values
         self._nodes: set[str] = set()
         self._values: set[str] = set()
         if self._on and not all_values:
@@ -72,7 +74,7 @@ class Widened:
 
     def dtype(self, name: str) -> str | None:
         """The 16-bit type of a value that is widened, None for others."""
-        if not self._all and name not in self._values:
+        if not self.all_values and name not in self._values:
             return None
         return self.stored(name)
 
@@ -95,7 +97,7 @@ class Widened:
         It reads bits, takes rows of a weight, or makes numbers of a type that it names; or the device computes in the
         model's types.
         """
-        if not self._all:
+        if not self.all_values:
             return node.name not in self._nodes
         operator = of_node(node)
         if operator.moves and operator.indices == 1:
@@ -150,6 +152,12 @@ def _of_tensor(source: relax.Expr, widens: bool) -> Conversion | None:
     return Conversion(source, widens) if isinstance(source, relax.Var) else None
 
 
-def widened_array(array: np.ndarray) -> np.ndarray:
-    """A weight of a 16-bit type as float32."""
+LEAST_LAZY = 1 << 16
+"""Bytes of float32 from which a weight stays in 16 bits until its numbers are read."""
+
+
+def widened_array(array: np.ndarray, *, lazily: bool) -> np.ndarray:
+    """A weight of a 16-bit type as float32; a large one `lazily`."""
+    if lazily and 4 * array.size >= LEAST_LAZY:
+        return cast(np.ndarray, WideArray(array))
     return array.astype(np.float32, order="C")

@@ -9,6 +9,7 @@ import numpy as np
 
 from heterocc.compiler.lower.cpu.generate.tiles import Run
 from heterocc.compiler.lower.cpu.sizes import as_number
+from heterocc.compiler.lower.wide_array import in_bits
 
 LEAST = 8192
 """Bytes of float32 below which a weight is packed and stored so: bundles store those of 4096 bytes as they are, too."""
@@ -86,7 +87,8 @@ class Panels:
 
     def narrow(self, array: np.ndarray) -> np.ndarray:
         """A weight in the type in which it is packed."""
-        return NARROWED[self.packed](array) if self.packed and array.dtype == np.float32 else array
+        known = in_bits(array, self.packed)
+        return NARROWED[self.packed](known) if self.packed and known.dtype == np.float32 else known
 
     def spread(self, array: np.ndarray) -> np.ndarray:
         """A weight as (outer, segments, groups, terms of a group, lanes of all vectors)."""
@@ -140,7 +142,10 @@ NARROWED = {"float16": _as_half, "uint16": _as_bfloat, "pairs": rounded}
 
 def narrowed(array: np.ndarray, name: str) -> np.ndarray | None:
     """Numbers of float32 in a type of 16 bits; None if that changes a bit of one."""
-    for numbers in (array[:1], array):  # nearly all weights of float32 differ in the first row
+    known = in_bits(array, name)
+    if known.dtype == name:
+        return known
+    for numbers in (known[:1], known):  # nearly all weights of float32 differ in the first row
         narrow = NARROWED[name](numbers)
         wide = narrow.astype(np.float32) if name == "float16" else (narrow.astype(np.uint32) << 16).view(np.float32)
         if not np.array_equal(wide.view(np.uint32), numbers.view(np.uint32)):

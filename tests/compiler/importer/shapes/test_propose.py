@@ -66,6 +66,16 @@ def test_weights_of_four_bits_stay_packed_in_the_search(monkeypatch: pytest.Monk
     assert found is not None and found["x"][1] == 64
 
 
+def test_shapes_are_found_for_a_model_of_more_than_two_gigabytes(tmp_path: Path) -> None:
+    """It would not be checked; its weights are read where they are."""
+    rows = 1 << 17
+    table = np.memmap(tmp_path / "zeros", np.float32, "w+", shape=(rows, 4608))  # takes no space
+    nodes = [N("Gather", ["table", "ids"], ["rows"]), N("Cast", ["rows"], ["y"], to=onnx.TensorProto.FLOAT)]
+    model = dynamic_model(nodes, {"ids": ("int64", ("tokens",))}, ["y"], {})
+    found = Proposals(Draft(model, {"table": table})).first(lambda shapes: Work(0, 0))
+    assert table.nbytes > 1 << 31 and found is not None
+
+
 def work_at_samples(model: ImportedModel) -> Work:
     typical = model.typical
     assert typical is not model
