@@ -383,6 +383,8 @@ def _bounds(model: ImportedModel, parts: VariantParts) -> dict[str, m.Range]:
     limited = [piece for piece in parts.pieces if model.assumes or piece.lowered.kind == "tvm"]
     values = {v for piece in limited for v in piece.job.inputs}
     names = {d for v in values for d in model.graph.values[v].shape or () if isinstance(d, str)}
+    if model.symbols is not None:  # what follows from these may have become constants, so that no code depends on them
+        names |= model.symbols.floors.keys() | model.symbols.filled
     allowed = {name: model.bounds[name] for name in sorted(names & model.bounds.keys())}
     return m.within_both(parts.bounds, allowed)
 

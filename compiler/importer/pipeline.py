@@ -84,6 +84,7 @@ def import_model(
     only_numbers: bool = False,
     assume: bool = False,
     replacing: bool = False,
+    exact: bool = False,
 ) -> ImportedModel:
     """Read, check and normalise an ONNX model: a path, a ModelProto, or the bytes of one.
 
@@ -94,7 +95,7 @@ def import_model(
     numbers, with the names in the result's `classes`, and settings of a larger model that are inputs, too, may stay
     constant. With `assume` sizes of dynamic dimensions with which nodes cannot run are excluded, such as those that are
     not multiples of 32, so that shapes are known for all others. With `replacing` every initializer that a run may
-    replace is an input.
+    replace is an input. With `exact` nothing at all is assumed of sizes, not even that they are 1 or more.
 
     Raises an InputError (HC1xx) for any error in the model, its external data or the shapes.
     """
@@ -108,6 +109,7 @@ def import_model(
             only_numbers=only_numbers,
             assume=assume,
             replacing=replacing,
+            exact=exact,
         )
     except MemoryError as error:
         raise InputError(
@@ -126,6 +128,7 @@ def _import(
     only_numbers: bool,
     assume: bool,
     replacing: bool,
+    exact: bool,
 ) -> ImportedModel:
     path = source.path
     draft, digest = read_model(source, beside_last_resort=not only_numbers, replacing=replacing)
@@ -149,7 +152,7 @@ def _import(
     # A name that is not UTF-8 has lone surrogates in Python, which cannot be written to text files.
     stem = os.fsencode(path.stem).decode("utf-8", "replace")
     try:
-        model = _normalised(draft, stem, digest, where, given, assume=assume)
+        model = _normalised(draft, stem, digest, where, given, assume=assume, exact=exact)
         if proposals is not None:
             proposals.fix(_fixed(model, names))
             proposals.expect(_expected(model, names))
@@ -238,7 +241,7 @@ _ASSUME = Step("assume-sizes", lambda w: assume_sizes(w.draft, w.values, w.namer
 
 
 def _normalised(
-    draft: Draft, stem: str, digest: Callable[[], str], where: str, given: GivenModel, *, assume: bool
+    draft: Draft, stem: str, digest: Callable[[], str], where: str, given: GivenModel, *, assume: bool, exact: bool
 ) -> ImportedModel:
     names, namer = rename(draft)
     expand_local(draft, namer, where)
@@ -254,9 +257,10 @@ def _normalised(
     settled = work.values
     if assume:
         work.settle([_ASSUME])
-    if draft.symbols is not None and (draft.symbols.fresh or (assume and disagreements(draft, work.values))):
-        draft.assumes |= not draft.symbols.fresh
+    symbols = None if exact else draft.symbols
+    if symbols is not None and (symbols.fresh or (assume and disagreements(draft, work.values))):
         work.values = _with_filled_dimensions(draft, work.values, where)
+        draft.assumes |= not symbols.fresh or (draft.symbols is not None and bool(draft.symbols.floors))
     if assume and work.values is not settled:
         # What an operator needs to be equal may be known only now, as it depends on the assumptions.
         work.settle([_UNIFY_MORE, _ASSUME])

@@ -158,6 +158,7 @@ def model_at(source: ModelSource, request: ShapeRequest, lists: Sequence[DeviceR
         only_numbers=only_numbers(lists),
         assume=excludes_sizes(request, lists),
         replacing=request.replaces,
+        exact=request.is_rest,
     )
     return with_samples_in_bounds(model, request.bounds)
 

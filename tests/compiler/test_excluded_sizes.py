@@ -10,7 +10,7 @@ import onnx
 import pytest
 from onnx import helper
 
-from heterocc.artifacts.errors import InputValueError
+from heterocc.artifacts.errors import FeedError, InputValueError
 from heterocc.artifacts.reader import open_bundle
 from heterocc.compiler import compile_model, explain_bundle
 from heterocc.compiler.devices.lists import parse_list
@@ -163,3 +163,23 @@ def test_dimensions_that_code_has_one_name_for_may_differ_in_onnx_runtime(tmp_pa
         for shape in [(3, 7), (1, 7), (3, 1), (1, 1)]:
             b = np.random.default_rng(2).standard_normal(shape, dtype=np.float32)
             np.testing.assert_allclose(session.run({"x": x, "b": b})["y"], x @ w + b, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("devices", ["CPU", "CPU,ORT"])
+def test_sizes_with_which_a_constant_would_be_another_are_excluded_though_no_code_depends_on_them(
+    tmp_path: Path, devices: str
+) -> None:
+    nodes = [
+        NODE("Shape", ["x"], ["n"]),
+        NODE("Mod", ["seven", "n"], ["rest"]),  # 7 from a size of 8 on
+        NODE("Expand", ["one", "rest"], ["y"]),
+    ]
+    arrays = {"seven": np.array([7]), "one": np.ones((1,), np.float32)}
+    model = dynamic_model(nodes, {"x": ("float32", ("n",))}, ["y"], arrays)
+    compile_model(model, tmp_path / "m.hcb", devices=devices)
+    if devices == "CPU,ORT":
+        as_onnx_runtime(model, tmp_path / "m.hcb", [(4,), (7,), (9,)])
+        return
+    as_onnx_runtime(model, tmp_path / "m.hcb", [(9,)])
+    with load(tmp_path / "m.hcb") as session, pytest.raises(FeedError, match="must be 8 or more, got 4"):
+        session.run({"x": np.zeros(4, np.float32)})

@@ -69,7 +69,9 @@ def assume_sizes(draft: Draft, values: Mapping[str, Value], namer: Namer) -> boo
     names = tuple(name for name in symbols.names if name not in found.fixed)
     draft.assumes = True
     pins = {text: pin for text, pin in found.pins.items() if pin.size.names <= set(names)}
-    draft.symbols = Symbols(names, filled=symbols.filled, pins=pins, ranges=found.ranges, steps=found.steps)
+    draft.symbols = Symbols(
+        names, filled=symbols.filled, pins=pins, ranges=found.ranges, steps=found.steps, floors=dict(symbols.floors)
+    )
     _reshape_inputs(draft, {n: s for n, s in found.steps.items() if symbols.steps.get(n) != s}, namer)
     return True
 

@@ -80,11 +80,13 @@ def unify_names(draft: Draft, values: Mapping[str, Value], *, assume: bool = Fal
 def _renamed(symbols: Symbols, names: tuple[str, ...], roots: Mapping[str, str], numbers: Mapping[str, int]) -> Symbols:
     """Symbols with the assumptions about names that have not changed."""
     changed = {*roots, *roots.values(), *numbers}
+    floored = {roots.get(name, name) for name in symbols.floors}
     return Symbols(
         names,
         filled=symbols.filled - changed | {roots[n] for n in roots if {n, roots[n]} <= symbols.filled},
         ranges={n: r for n, r in symbols.ranges.items() if n not in changed},
         steps={n: s for n, s in symbols.steps.items() if n not in changed},
+        floors={root: max(f for n, f in symbols.floors.items() if roots.get(n, n) == root) for root in floored},
     )
 
 
