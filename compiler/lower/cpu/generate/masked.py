@@ -97,17 +97,17 @@ def store_masked(
     kernel: Kernel | Fold,
     arguments: Arguments,
     sums: tirx.Buffer,
-    size: tuple[int | tirx.Expr, int],
+    rows: int | tirx.Expr,
+    lanes: int,
     along: Axis,
     place: Callable[[tirx.Expr, tirx.Expr], Place],
     kept: tirx.Expr | None,
 ) -> None:
-    """Store `size` rows of lanes of `sums` where `kept` holds, all of them if it is None.
+    """Store `rows` of `lanes` of `sums` where `kept` holds, all of them if it is None.
 
     `place(row, lane)` is where a number belongs; lanes lie `along` an axis. Sums of a number of rows that is an
     expression are in memory.
     """
-    rows, lanes = size
     in_memory = isinstance(rows, tirx.Expr)
     heavy = in_memory or (kernel.is_heavy and rows > 1)
     held = sums

@@ -119,6 +119,7 @@ class Nest:
 
 
 Combine = Callable[[tirx.Expr, tirx.Expr], tirx.Expr]
+"""What two numbers, or vectors, are combined to."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,14 +8,12 @@ from tvm import tirx
 
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.places import index, overlapping
+from heterocc.compiler.lower.cpu.generate.read import Combine
 from heterocc.compiler.lower.cpu.sizes import Size, as_number, exceeds, is_number
 from heterocc.compiler.lower.kernels.expressions import dtype_of
 
 Move = Callable[[tirx.Expr, int], None]
 """A function that is called with the start of a vector and its number of lanes."""
-
-Combine = Callable[[tirx.Expr, tirx.Expr], tirx.Expr]
-"""What two numbers, or vectors, are combined to."""
 
 
 def widths(lanes: int, *, few: bool = False) -> tuple[int, ...]:

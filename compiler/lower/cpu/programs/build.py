@@ -28,7 +28,7 @@ Kernels = Callable[[PartitionJob], KernelModule]
 
 
 @dataclass(frozen=True)
-class Part:
+class BuiltPart:
     """Straight code: its kernels as imported and as scheduled, and the module with its entry, called `name`."""
 
     name: str
@@ -42,7 +42,7 @@ class BuiltProgram:
     """The parts of a program, their parameters and kernels, and its other functions."""
 
     bytecode: Bytecode
-    parts: tuple[Part, ...]
+    parts: tuple[BuiltPart, ...]
     stores: dict[str, tirx.PrimFunc]
     arrays: tuple[tuple[str, np.ndarray], ...]
     kernels: tuple[KernelInfo, ...]
@@ -70,7 +70,7 @@ def build_program(
     modules = [kernels(_job(job, program, code, index)) for index, code in enumerate(codes_of)]
     done = [_distinct(scheduled(module), taken) for module in modules]
     counts = [len(part.arrays) for part in done]
-    parts: list[Part] = []
+    parts: list[BuiltPart] = []
     for index, (code, module, part) in enumerate(zip(codes_of, modules, done, strict=True)):
         entry = destination_passing(
             part,
@@ -81,7 +81,7 @@ def build_program(
         name = f"part_{index}"
         functions = {gvar: f for gvar, f in entry.functions_items() if gvar.name_hint != "main"}
         functions[relax.GlobalVar(name)] = entry["main"].with_attr("global_symbol", name)
-        parts.append(Part(name, module, part, tvm.IRModule(functions)))
+        parts.append(BuiltPart(name, module, part, tvm.IRModule(functions)))
     infos = [
         KernelInfo(
             kernel.symbol,

@@ -18,7 +18,7 @@ from tvm import relax, tirx
 from heterocc.compiler.lower.arranged import strides_of
 from heterocc.compiler.lower.cpu.concatenations.appended import KEYS_ROOM, ROOMS, VALUES_ROOM, in_room, joins_of
 from heterocc.compiler.lower.cpu.generate.attention.attention import hidden_sizes, write_attention
-from heterocc.compiler.lower.cpu.generate.attention.description import Attention, Operand, Step, strided
+from heterocc.compiler.lower.cpu.generate.attention.description import Attention, Operand, ScoreStep, strided
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.rewrites.bindings import Bindings, without_idle_calls
 from heterocc.compiler.lower.cpu.rewrites.operands import (
@@ -31,7 +31,7 @@ from heterocc.compiler.lower.cpu.sizes import Size, assuming, is_number, size_of
 from heterocc.compiler.lower.relax.importer import ImportedFunction, dtype_name
 from heterocc.compiler.lower.straight import outputs_of, vars_of, write_main
 
-Steps = tuple[tuple[Step, relax.Expr | None], ...]
+Steps = tuple[tuple[ScoreStep, relax.Expr | None], ...]
 """Steps in order, with the tensors of their operands."""
 
 
@@ -154,7 +154,7 @@ class _Graph(Bindings):
         product, steps = before
         (q, by_q), (k, by_k) = (self._peeled(a) for a in self.value_of[product].args)
         if by_q * by_k != 1:
-            steps = ((Step("multiply", by_q * by_k), None), *steps)
+            steps = ((ScoreStep("multiply", by_q * by_k), None), *steps)
         v = self.value_of[result].args[1]
         outer, rows, keys = shape[:-2], shape[-2], shape[-1]
         sides = [self._operand(q, outer), self._operand(k, outer, KEYS_ROOM), self._operand(v, outer, VALUES_ROOM)]
@@ -223,7 +223,7 @@ class _Graph(Bindings):
 
     def _scores(self, expr: relax.Expr) -> tuple[relax.Var, Steps] | None:
         """The product that a softmax reads through steps, and the steps."""
-        steps: list[tuple[Step, relax.Expr | None]] = []
+        steps: list[tuple[ScoreStep, relax.Expr | None]] = []
         while isinstance(expr, relax.Var) and self.reads[expr] == 1 and float_shape(expr) is not None:
             call = self.value_of.get(expr)
             if self.call(expr, "relax.matmul") is not None:
@@ -236,7 +236,7 @@ class _Graph(Bindings):
                 steps.append((scaled[1], scaled[2]))
         return None
 
-    def _step(self, call: relax.Expr | None) -> tuple[relax.Expr, Step | None, relax.Expr | None] | None:
+    def _step(self, call: relax.Expr | None) -> tuple[relax.Expr, ScoreStep | None, relax.Expr | None] | None:
         """The scores that a call changes, the step and its tensor; the step is None if the scores do not change."""
         name = getattr(getattr(call, "op", None), "name", "")
         assert call is None or isinstance(call, relax.Expr)
@@ -245,7 +245,7 @@ class _Graph(Bindings):
             for scores, other in (call.args, call.args[::-1]):
                 number = self.number(other)
                 if number is not None and not (name == "relax.divide" and other.same_as(call.args[0])):
-                    return scores, Step(name.removeprefix("relax."), number), None  # type: ignore[arg-type]
+                    return scores, ScoreStep(name.removeprefix("relax."), number), None  # type: ignore[arg-type]
             if name != "relax.add":
                 return None
             scores, mask = sorted(call.args, key=self._is_scores, reverse=True)
@@ -254,14 +254,14 @@ class _Graph(Bindings):
             array = self.array(mask)
             if array is not None and not array.any():
                 return scores, None, None
-            return scores, Step("add"), mask
+            return scores, ScoreStep("add"), mask
         if name == "relax.where":
             assert isinstance(call, relax.Call)
             condition, yes, no = call.args
             if self.number(yes) is not None:
-                return no, Step("where", self.number(yes)), condition
+                return no, ScoreStep("where", self.number(yes)), condition
             if self.number(no) is not None:
-                return yes, Step("unless", self.number(no)), condition
+                return yes, ScoreStep("unless", self.number(no)), condition
         return None
 
     def _is_scores(self, expr: relax.Expr) -> bool:

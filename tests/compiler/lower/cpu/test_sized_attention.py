@@ -15,7 +15,7 @@ from tvm import tirx
 from heterocc.artifacts.reader import open_bundle
 from heterocc.compiler import compile_model
 from heterocc.compiler.lower.cpu.generate.attention.attention import hidden_sizes, write_attention
-from heterocc.compiler.lower.cpu.generate.attention.description import Attention, Step, strided
+from heterocc.compiler.lower.cpu.generate.attention.description import Attention, ScoreStep, strided
 from heterocc.compiler.lower.cpu.generate.isa import isa_of
 from heterocc.compiler.lower.cpu.maths.pipeline import PIPELINE
 from heterocc.compiler.lower.cpu.sizes import assuming, size_of
@@ -105,7 +105,7 @@ def test_rows_with_as_many_keys_have_code_for_few_and_for_many_and_none_for_one_
         assert rows is not None
         shapes = [(HEADS, rows, n) for n in (terms, terms, COLUMNS, rows, COLUMNS)]
         q, k, v, mask, out = (strided(s, (s[1] * s[2], s[2], 1), (HEADS,), s) for s in shapes)
-        form = Attention((HEADS,), rows, rows, terms, COLUMNS, q, k, v, out, (Step("add", operand=mask),))
+        form = Attention((HEADS,), rows, rows, terms, COLUMNS, q, k, v, out, (ScoreStep("add", operand=mask),))
     function = write_attention(form, isa_of(target))
     assert function is not None
     assert function.script().count("if assumed") == 1

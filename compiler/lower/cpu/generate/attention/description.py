@@ -30,7 +30,7 @@ class Operand:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ScoreStep:
     """An operation on scores: arithmetic with a number or operand, or replacement by `number` if the operand is true.
 
     "unless" replaces a score if the operand is false.
@@ -59,7 +59,7 @@ class Attention:
     k: Operand
     v: Operand
     out: Operand
-    steps: tuple[Step, ...]
+    steps: tuple[ScoreStep, ...]
     empty: Operand | None = None
     empty_if_nan: bool = False
 

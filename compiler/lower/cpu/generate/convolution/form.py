@@ -196,7 +196,7 @@ def _convolution(kernel: Kernel, data: TensorLoad, weight: TensorLoad) -> Convol
         return None
     windows = [ONE] * (5 - rank)
     for dim in range(2, rank):
-        window = read_window(kernel, data.indices[dim], (places[dim], terms[dim - 1]), (shape[dim], before[dim]))
+        window = read_window(kernel, data.indices[dim], places[dim], terms[dim - 1], shape[dim], before[dim])
         if window is None:
             return None
         windows.append(window)
@@ -216,11 +216,10 @@ def _convolution(kernel: Kernel, data: TensorLoad, weight: TensorLoad) -> Convol
     )
 
 
-def read_window(kernel: Nest, expr: tirx.Expr, loops: tuple[int, int], sizes: tuple[Size, Size]) -> Window | None:
-    """An index as stride · place + dilation · tap of a row of `sizes[0]` inputs after `sizes[1]` others."""
-    place, tap = loops
+def read_window(kernel: Nest, expr: tirx.Expr, place: int, tap: int, size: Size, before: Size) -> Window | None:
+    """An index as stride · place + dilation · tap of a row of `size` inputs after those `before`; loops by numbers."""
     form = linear(expr, kernel.loops)
-    if form is None or moves(form.constant) or any(moves(s) for n, s in enumerate(form.steps) if n not in loops):
+    if form is None or moves(form.constant) or any(moves(s) for n, s in enumerate(form.steps) if n not in (place, tap)):
         return None
     stride, dilation, taps = form.steps[place], form.steps[tap], kernel.extents[tap]
     if not (is_number(stride) and is_number(dilation) and is_number(taps)):
@@ -229,7 +228,7 @@ def read_window(kernel: Nest, expr: tirx.Expr, loops: tuple[int, int], sizes: tu
     dilation = max(1, dilation) if taps == 1 else dilation
     if stride < 1 or dilation < 1:
         return None
-    return Window(sizes[0], sizes[1], taps, stride, dilation, kernel.extents[place])
+    return Window(size, before, taps, stride, dilation, kernel.extents[place])
 
 
 def padding(kernel: Nest, data: TensorLoad, fill: float = 0.0) -> tuple[tirx.Buffer, tuple[Size, ...]] | None:

@@ -316,7 +316,7 @@ class InputRows:
                 planes = (there * index(len(rows.phases)) + phase) * index(len(columns.phases))
                 begin = planes * index(self.plane) + line * index(self.pitch)
                 to_row = CopiedRow(columns, self.pitch, self.plane)
-                copy_row(flat, source, copied, begin, to_row, (row, rows.size), self.copying)
+                copy_row(flat, source, copied, begin, to_row, row, rows.size, self.copying)
 
     def next_inputs(
         self,

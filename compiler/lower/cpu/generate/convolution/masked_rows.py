@@ -65,7 +65,7 @@ class MaskedRows:
             row = emit.bound(line - index(rows.before))
             source = emit.bound(plane + row * index(size))
             to = emit.bound(line * index(pitch))
-            copy_row(self.flat, source, self.copied, to, columns, (row, rows.size), self.isa)
+            copy_row(self.flat, source, self.copied, to, columns, row, rows.size, self.isa)
 
     def _parts(self, tap: int) -> list[int]:
         """The columns, from a vector's first output on, of the vectors that are read for a tap."""

@@ -46,10 +46,11 @@ def copy_row(
     copied: tirx.Buffer,
     to: tirx.Expr,
     columns: CopiedRow,
-    row: tuple[tirx.Expr, Size],
+    row: tirx.Expr,
+    rows: Size,
     isa: Isa,
 ) -> None:
-    """Copy the row that begins at `source` to `to`. A `row` that is not one of so many is padding.
+    """Copy the row that begins at `source` to `to`. A `row` that is not one of `rows` is padding.
 
     In vectors, the last one of each phase writes up to `lanes` - 1 numbers beyond the copied row. What is beyond may be
     the next phase, which is written again: the last vectors are written first.
@@ -57,8 +58,7 @@ def copy_row(
     in_vectors = takes_vectors(columns.window.stride, isa, dtype_of(copied))
     write = partial(_vectors, lanes=isa.lanes) if in_vectors else _numbers
     inside, outside = (partial(write, read, source, copied, to, columns) for read in (flat, None))
-    number, rows = row
-    emit.either(tirx.all(number >= index(0), number < index(rows)), inside, outside)
+    emit.either(tirx.all(row >= index(0), row < index(rows)), inside, outside)
 
 
 def _vectors(

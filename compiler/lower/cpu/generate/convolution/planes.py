@@ -281,9 +281,15 @@ class PlaneWriter(ABC):
         narrow = isinstance(starts[0], tirx.IntImm) and not (is_number(places) and places >= lanes)
         if narrow and self.masks:
             stored = mask(index(0), lanes, places)
-            size = tall, lanes
             store_masked(
-                self.kernel, arguments, sums[0], size, self.along, lambda row, lane: place_of(row, 0, lane), stored
+                self.kernel,
+                arguments,
+                sums[0],
+                tall,
+                lanes,
+                self.along,
+                lambda row, lane: place_of(row, 0, lane),
+                stored,
             )
             return
 

@@ -90,7 +90,7 @@ def _pooling(kernel: Fold, after: int) -> Pooling | None:
         return None
     windows = [ONE] * missing
     for d, term in enumerate(terms, outer):
-        window = read_window(kernel, data.indices[d], (places[d], term), (shape[d], before[d]))
+        window = read_window(kernel, data.indices[d], places[d], term, shape[d], before[d])
         if window is None or not is_number(window.taps) or not proved(at_least(window.reach, window.before)):
             return None
         windows.append(window)

@@ -134,7 +134,7 @@ def _write_block(
             blocks.append((some, transposed(rows, lanes, dtype)))
         for i in range(lanes):
             rows_at = [(load, rows[i]) for some, rows in blocks for load in some]
-            _store_row(nest, arguments, map_, (place, row + index(i), column), rows_at)
+            _store_row(nest, arguments, map_, place, row + index(i), column, rows_at)
 
     if not map_.conditional:
         turn()
@@ -146,7 +146,7 @@ def _write_block(
 
     def one_by_one() -> None:
         with emit.loop(lanes) as number:
-            _store_row(nest, arguments, map_, (place, row + number, column))
+            _store_row(nest, arguments, map_, place, row + number, column)
 
     emit.either(tirx.all(*inside), turn, one_by_one)
 
@@ -155,11 +155,12 @@ def _store_row(
     nest: Nest,
     arguments: Arguments,
     map_: Transposed,
-    where: tuple[Place, tirx.Expr, tirx.Expr],
+    place: Place,
+    row: tirx.Expr,
+    column: tirx.Expr,
     read: Sequence[Read] = (),
 ) -> None:
     """Store a vector of a row of the output, of which registers have what transposed loads `read`."""
-    place, row, column = where
     kept = kept_registers(nest, map_.lanes)
     with emit.loop(map_.lanes, "vectorized") as lane:
         at_lane = [*place, (map_.along, column + lane), (map_.across, row)]

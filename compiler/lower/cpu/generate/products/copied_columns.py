@@ -70,7 +70,7 @@ def copy_columns(
     long = is_number(terms) and terms >= together * lanes and lanes >= FEWEST_LANES
     whole = is_number(used) and used == lanes
     if columns.turns and long and (not in_pairs or (whole and as_number(terms) % 2 == 0)):
-        _copy_turned(columns, (starts, used), lanes, to, first, pitch, together, each)
+        _copy_turned(columns, starts, used, lanes, to, first, pitch, together, each)
         return
     kind = "vectorized" if is_number(used) and (columns.beside or once) else "serial"
     with emit.loop(-(-terms // together)) as step, each() as number:
@@ -95,7 +95,8 @@ def copy_columns(
 
 def _copy_turned(
     columns: Columns,
-    vectors: tuple[tirx.Buffer, Size],
+    starts: tirx.Buffer,
+    used: Size,
     lanes: int,
     to: tirx.Buffer,
     first: tirx.Expr,
@@ -105,9 +106,10 @@ def _copy_turned(
 ) -> None:
     """Copy columns whose terms are in a row, in square blocks of terms or pairs; the last may overlap the one before.
 
-    Lanes that no column has get the last one's numbers. `vectors` are their starts and columns, `each` loops over them.
+    Lanes that no column has get the last one's numbers. Vectors have these `starts`, and `used` lanes of each are
+    columns; `each` loops over them.
     """
-    (starts, used), flat = vectors, columns.flat
+    flat = columns.flat
     dtype = dtype_of(emit.as_float(flat[index(0)]))
     with emit.loop(-(-columns.terms // (together * lanes))) as block:
         term = emit.bound(tirx.min(block * index(together * lanes), index(columns.terms - together * lanes)))

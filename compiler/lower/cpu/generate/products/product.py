@@ -241,7 +241,7 @@ class ProductWriter(ProductReads):
         row_place = self._row_places(rows, first)
         if run.short:
             lanes = FEW if panel.few else self.isa.lanes
-            self._store_short(arguments, place, sums[0], lanes, (rows, row_place), starts[0])
+            self._store_short(arguments, place, sums[0], lanes, rows, row_place, starts[0])
             return
         store_tile(
             self.kernel,
@@ -274,18 +274,19 @@ class ProductWriter(ProductReads):
         place: Place,
         sums: tirx.Buffer,
         lanes: int,
-        rows: tuple[int | tirx.Expr, Callable[[tirx.Expr], Place]],
+        count: int | tirx.Expr,
+        row_place: Callable[[tirx.Expr], Place],
         start: tirx.Expr,
     ) -> None:
-        """Store a tile of one vector of columns, which they may not fill; `rows` are their number and their places."""
-        product, (count, row_place) = self.product, rows
+        """Store a tile of one vector of columns, which they may not fill: `count` rows at these places."""
+        product = self.product
 
         def at_place(row: tirx.Expr, lane: tirx.Expr) -> Place:
             return [*place, *row_place(row), (product.columns, start + lane)]
 
         if self.masked:
             filled = mask(index(0), lanes, self.length)
-            store_masked(self.kernel, arguments, sums, (count, lanes), product.columns, at_place, filled)
+            store_masked(self.kernel, arguments, sums, count, lanes, product.columns, at_place, filled)
             return
         held = sums if isinstance(count, tirx.Expr) else copied(sums, count, lanes)
         with emit.loop(count) as row:

@@ -13,7 +13,7 @@ from heterocc.compiler.lower.cpu.sizes import Size
 from heterocc.compiler.operators.layers.recurrent import STATES
 
 
-class Arguments:
+class LayerArguments:
     """The arguments of the kernel being written: those of `Layer.arguments`, None for absent ones."""
 
     def __init__(self, layer: Layer, given: Sequence[tirx.Buffer]) -> None:

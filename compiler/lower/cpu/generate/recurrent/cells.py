@@ -11,7 +11,7 @@ from tvm.script.ir_builder import tirx as build
 from heterocc.compiler.lower.converters.recurrent.layer import Layer
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.places import index
-from heterocc.compiler.lower.cpu.generate.recurrent.arguments import Arguments
+from heterocc.compiler.lower.cpu.generate.recurrent.arguments import LayerArguments
 from heterocc.compiler.lower.cpu.generate.recurrent.groups import Group
 from heterocc.compiler.lower.cpu.generate.recurrent.levels import Levels
 from heterocc.compiler.lower.cpu.generate.recurrent.sums import Sums
@@ -22,7 +22,7 @@ _TOGETHER = 2
 
 
 @dataclass(frozen=True)
-class Step:
+class TimeStep:
     """A step, and where the layer's states are: `state` [2, batch, padded].
 
     The step reads the half `now` and writes the other one. A GRU's update gate and the part of the state that its reset
@@ -51,7 +51,7 @@ class _Row:
 class Cells:
     """Writes the cells of groups of columns."""
 
-    def __init__(self, given: Arguments, layer: Layer, sums: Sums, levels: Levels | None, step: Step) -> None:
+    def __init__(self, given: LayerArguments, layer: Layer, sums: Sums, levels: Levels | None, step: TimeStep) -> None:
         self.given, self.layer, self.sums, self.levels, self.step = given, layer, sums, levels, step
 
     def reset(self, group: Group) -> None:

@@ -16,8 +16,8 @@ from heterocc.compiler.lower.converters.recurrent.layer import Layer
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.places import index
-from heterocc.compiler.lower.cpu.generate.recurrent.arguments import Arguments, array
-from heterocc.compiler.lower.cpu.generate.recurrent.cells import Cells, Step
+from heterocc.compiler.lower.cpu.generate.recurrent.arguments import LayerArguments, array
+from heterocc.compiler.lower.cpu.generate.recurrent.cells import Cells, TimeStep
 from heterocc.compiler.lower.cpu.generate.recurrent.groups import Phase
 from heterocc.compiler.lower.cpu.generate.recurrent.levels import Levels
 from heterocc.compiler.lower.cpu.generate.recurrent.sums import Source, Sums
@@ -26,7 +26,7 @@ from heterocc.compiler.lower.cpu.sizes import Size
 
 def write_layer(layer: Layer, arguments: Sequence[tirx.Buffer], isa: Isa) -> None:
     """Write the body of the kernel that a converter requests, with the arguments of `Layer.arguments`."""
-    given = Arguments(layer, arguments)
+    given = LayerArguments(layer, arguments)
     batch, weights = given.batch, given.weights
     # a step reads the state that the one before wrote, while it writes its own
     state = array(layer.dtype, 2, batch, layer.padded)
@@ -51,14 +51,14 @@ def write_layer(layer: Layer, arguments: Sequence[tirx.Buffer], isa: Isa) -> Non
                 source = Source(emit.flat(kept), index(0), layer.hidden)
             if levels is not None:
                 source = Source(levels.bytes, index(0), layer.padded)
-            cells = Cells(given, layer, sums, levels, Step(step, now, state, updates, kept))
+            cells = Cells(given, layer, sums, levels, TimeStep(step, now, state, updates, kept))
             write = cells.reset if number + 1 < len(phases) else cells.write
             phase.each_group(batch, partial(sums.write, source, weights, isa), write)
     end = emit.bound(tirx.floormod(count, index(2)))
     _copy(batch, layer.hidden, lambda r, c: state[end, r, c], given.last[0])
 
 
-def _steps(given: Arguments) -> tirx.Expr:
+def _steps(given: LayerArguments) -> tirx.Expr:
     """The steps of the longest sequence; outputs of those behind it are zeros."""
     steps = index(given.steps)
     if given.lengths is None:
@@ -76,7 +76,7 @@ def _steps(given: Arguments) -> tirx.Expr:
     return count
 
 
-def _begin(given: Arguments, layer: Layer, state: tirx.Buffer) -> None:
+def _begin(given: LayerArguments, layer: Layer, state: tirx.Buffer) -> None:
     """The states before the first step; columns of `state` behind the last one are zeros at all steps.
 
     A sequence without steps ends with zeros, as in ONNX Runtime, whatever it begins with.

@@ -10,8 +10,9 @@ from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.emit import broadcast, put, vector
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.places import index
+from heterocc.compiler.lower.cpu.generate.read import Combine
 from heterocc.compiler.lower.cpu.generate.recurrent.arguments import array
-from heterocc.compiler.lower.cpu.generate.spans import Combine, folded
+from heterocc.compiler.lower.cpu.generate.spans import folded
 from heterocc.compiler.lower.cpu.sizes import Size
 
 _WIDE = (4, 2, 1)

@@ -174,7 +174,7 @@ class _Writer:
             start = (plane * index(conv.rows.size) + row) * index(conv.columns.size)
             row = row if there is None else emit.bound(tirx.Select(there, row, index(-1)))
             to, columns = line * index(len(self.across.phases) * part), CopiedRow(self.across, part, part)
-            copy_row(flat, start, copied, to, columns, (row, conv.rows.size), self.copying)
+            copy_row(flat, start, copied, to, columns, row, conv.rows.size, self.copying)
 
     def _input_tile(self, copied: tirx.Buffer, source: tirx.Expr, inputs: tirx.Buffer, to: tirx.Expr) -> None:
         """Transform a vector of tiles of one channel."""
