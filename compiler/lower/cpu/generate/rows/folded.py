@@ -39,19 +39,29 @@ def folds(rows: Rows, lanes: int, axis: Axis) -> bool:
 
     What is read and written of their elements has a number for each place of the line, or one for all.
     """
-    if not all(map(is_number, rows.extents)) or not rows.terms:
+    if not is_number(axis.length) or not rows.terms:
         return False
-    count, terms = map(as_number, (axis.length, rows.extents[rows.terms[-1]]))
-    narrow = min(lanes, 1 << (count.bit_length() - 1))
+    count, terms = as_number(axis.length), rows.extents[rows.terms[-1]]
+    narrow = _narrowed(count, lanes)
     if count / (-(-count // narrow) * lanes) >= FILLED or _accumulators(count, lanes) > MOST:
         return False
-    if terms < FEWEST_GROUPS * _accumulators(count, lanes) * lanes // count:
+    if is_number(terms) and terms < _fewest(count, lanes):
         return False
     line = rows.axis((rows.terms[-1], *axis.loops))
     elements = [stage for n, stage in enumerate(rows.stages) if is_row(rows, n)]
     combined = [stage for stage in rows.stages if stage.combined is not None]
     forms = [*rows.reads([*elements, *combined]), *rows.writes(elements)]
     return all(is_dense(line.step(form)) for form in forms)
+
+
+def _narrowed(count: int, lanes: int) -> int:
+    """The lanes of vectors of one element of each row."""
+    return min(lanes, 1 << (count.bit_length() - 1))
+
+
+def _fewest(count: int, lanes: int) -> int:
+    """The fewest elements of a row that are better computed along the line."""
+    return FEWEST_GROUPS * _accumulators(count, lanes) * lanes // count
 
 
 def _accumulators(count: int, lanes: int) -> int:
@@ -64,6 +74,7 @@ class Folded(Along):
     """A generator with vectors along the line of rows beside each other: all of them at a time.
 
     The last vectors, which would exceed the end of the line, overlap those before; sums exclude repeated elements.
+    Rows whose length only the run knows have vectors of one element of each if they are short.
     """
 
     def __init__(self, rows: Rows, lanes: int, axis: Axis) -> None:
@@ -74,14 +85,36 @@ class Folded(Along):
         self.group = self.vectors * lanes // self.number
         """The number of elements of each row in all accumulators together."""
         last = self.terms.pop()
-        self.line, self.count = rows.axis((last, *axis.loops)), as_number(rows.extents[last])
-        self.pitch = as_number(self.line.length)
+        self.line, self.count = rows.axis((last, *axis.loops)), rows.extents[last]
+        self.pitch = self.line.length
 
     def write(self, arguments: Arguments) -> None:
         """Write the kernel's body."""
         size = self.pitch * prod(self.rows.extents[n] for n in self.terms)
-        starts = [index(vector * self.lanes) for vector in range(self.vectors)]
-        self.share_rows(self.outer.length, size, lambda n: self.write_passes(arguments, self.outer_place(n), starts))
+
+        def write_row(row: tirx.Expr) -> None:
+            outer, lanes = self.outer_place(row), self.lanes
+
+            def along() -> None:
+                self.write_passes(arguments, outer, [index(vector * lanes) for vector in range(self.vectors)])
+
+            def short() -> None:
+                self.lanes = self.abreast = _narrowed(self.number, lanes)
+                self.group = 1
+                starts = range(0, self.number, self.lanes)
+                self.write_passes(arguments, outer, [index(min(n, self.number - self.lanes)) for n in starts])
+
+            if is_number(self.count):
+                along()
+            else:
+                emit.either(emit.bound(index(self.count)) >= index(_fewest(self.number, lanes)), along, short)
+
+        self.share_rows(self.outer.length, size, write_row)
+
+    def kept_at(self, column: int, start: tirx.Expr) -> tirx.Expr:
+        """As in the line: vectors of short rows overlap."""
+        del column
+        return start
 
     def row(self, place: tirx.Expr) -> tirx.Expr:
         """The row of a lane: each follows the others again and again."""
@@ -89,7 +122,9 @@ class Folded(Along):
 
     def give_rows(self, arguments: Arguments, number: int, outer: Place, starts: Sequence[tirx.Expr]) -> None:
         """Store single values of the rows that are an output: each from the first of its lanes."""
-        if self.rows.argument(self.rows.stages[number].buffer) is not None:
+        if self.group == 1:
+            super().give_rows(arguments, number, outer, starts)
+        elif self.rows.argument(self.rows.stages[number].buffer) is not None:
             for row in range(self.number):
                 vector, lane = divmod(row, self.lanes)
                 value = self.held[number][vector][index(lane)]
@@ -102,13 +137,15 @@ class Folded(Along):
         def along(place: Place, line: tirx.Expr) -> None:
             with emit.loop(self.count // self.group) as number:
                 body(place, line, number * index(self.group * length))
-            if left:
+            if not is_number(left) or left:
                 body(place, line, index((self.count - self.group) * length), (self.group - left) * length)
 
         super().over_terms(along)
 
     def of_rows(self, number: int, registers: list[tirx.Buffer]) -> list[tirx.Buffer]:
         """The results, of the lanes of each row, in all of these."""
+        if self.group == 1:
+            return registers
         combined, lanes, count = self.combined(number), self.lanes, self.axis.length
         every = emit.scratch(self.vectors * lanes)
         for vector, register in enumerate(registers):

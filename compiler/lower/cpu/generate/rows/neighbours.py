@@ -16,7 +16,7 @@ from heterocc.compiler.lower.cpu.generate.places import Axis, Place, index, offs
 from heterocc.compiler.lower.cpu.generate.rows.passes import Pass, is_row
 from heterocc.compiler.lower.cpu.generate.rows.stages import Rows
 from heterocc.compiler.lower.cpu.generate.rows.values import RowWriter, Spot
-from heterocc.compiler.lower.cpu.sizes import assumed, at_least, exceeds, is_number, is_one, same, typical
+from heterocc.compiler.lower.cpu.sizes import Size, assumed, at_least, exceeds, is_number, is_one, larger, same, typical
 
 WIDE = 4
 """The number of vectors of neighbouring rows that are processed together."""
@@ -85,6 +85,11 @@ class Along(RowWriter):
         """As of others, along the axis of the rows."""
         return [*outer, (self.axis, self.row(row))]
 
+    def kept_at(self, column: int, start: tirx.Expr) -> tirx.Expr:
+        """Where the memory for stored rows has a vector that starts there: its place in the tile."""
+        del start
+        return index(column * self.lanes)
+
     def row(self, place: tirx.Expr) -> tirx.Expr:
         """The row of a lane, by its place from the start of the first vector."""
         return place
@@ -128,19 +133,19 @@ class Along(RowWriter):
             for column, (register, start) in enumerate(zip(registers, starts, strict=True)):
                 with emit.loop(self.lanes, "vectorized") as lane:
                     place = self.row_place(outer, start + lane)
-                    stored = self.row(index(column * self.lanes) + lane)
+                    stored = self.row(self.kept_at(column, start) + lane)
                     spot = Spot(place, lane, column, stored, {}, read=read(column, index(0)))
                     build.buffer_store(register, self.first(arguments, number, spot), [lane])
 
-        def terms(place: Place, line: tirx.Expr, first: tirx.Expr = _START, repeated: int = 0) -> None:
-            for column in range(repeated // self.lanes, len(starts)):
+        def terms(place: Place, line: tirx.Expr, first: tirx.Expr = _START, repeated: Size = 0) -> None:
+            for column in range(repeated // self.lanes if is_number(repeated) else 0, len(starts)):
                 rooms = self.rooms()
                 with emit.loop(self.lanes, "vectorized") as lane:
-                    stored = line * index(self.pitch) + first + index(column * self.lanes) + lane
+                    stored = line * index(self.pitch) + first + self.kept_at(column, starts[column]) + lane
                     every = [*outer, *place, (self.line, first + starts[column] + lane)]
                     spot = Spot(every, lane, column, stored, rooms, read=read(column, line))
                     taken = {n: registers[column] for n, registers in totals.items()}
-                    left = max(0, repeated - column * self.lanes)
+                    left = larger(0, repeated - column * self.lanes)
                     self.write_vector(arguments, step, spot, taken, repeated=left)
 
         self.over_terms(terms)
