@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
+from unittest.mock import Mock, patch
 
 import numpy as np
 import onnxruntime
@@ -22,6 +23,7 @@ from heterocc.compiler.lower.cpu import assumptions
 from heterocc.compiler.lower.cpu.alignment import at_any_address
 from heterocc.compiler.lower.cpu.generate.attention.attention import WRITTEN
 from heterocc.compiler.lower.cpu.generate.isa import isa_of
+from heterocc.compiler.lower.cpu.generate.rows import rows
 from heterocc.compiler.lower.cpu.generate.rows.joins import joined_rows
 from heterocc.compiler.lower.cpu.loops import in_loops
 from heterocc.compiler.lower.cpu.maths.pipeline import PIPELINE
@@ -72,6 +74,7 @@ CASES: dict[str, tuple[list[object], Shapes, dict[str, np.ndarray]]] = {
         {"x": ("n", "m", "k"), "z": (1, 1, "k")},
         {},
     ),
+    "softmax of three rows beside each other": ([_N("Softmax", ["x"], ["y"], axis=1)], {"x": ("n", "m", 3)}, {}),
     "logarithm of softmax": ([_N("LogSoftmax", ["x"], ["y"], axis=-1)], {"x": ("n", "m")}, {}),
     "normalisation of any length": (
         [_N("InstanceNormalization", ["x", "g", "h"], ["y"])],
@@ -356,6 +359,15 @@ def test_maps_of_fewer_rows_than_a_tile_are_right(name: str) -> None:
     for rows in range(1, 6):
         kernel(name)({"n": 1, "m": rows, "k": 5})
         kernel(name)({"n": 2, "m": rows, "k": 40})
+
+
+def test_three_rows_of_any_length_are_right_along_the_line_that_they_form() -> None:
+    """Vectors of their line have numbers of all rows; rows that are short have narrow vectors across them."""
+    with patch.object(rows, "Folded", Mock(wraps=rows.Folded)) as written:
+        compare = kernel.__wrapped__("softmax of three rows beside each other")
+    written.assert_called_once()
+    for elements in (1, 2, 31, 32, 33, 63, 64, 65, 80, 127):  # of AVX2's vectors 32 are enough for a line
+        compare({"n": 2, "m": elements, "k": 1})
 
 
 def test_every_number_of_few_frames_is_right() -> None:
