@@ -9,9 +9,8 @@ from tvm import relax, te, tirx
 
 from heterocc.compiler.lower.converters.arrays.indexing import safe_indices
 from heterocc.compiler.lower.converters.registry import Context, converter
-from heterocc.compiler.lower.converters.requested import has_fixed_sizes
 from heterocc.compiler.lower.converters.values import dims_of, dtype_of, padded_place, rank_of, scalar, shape_of
-from heterocc.compiler.lower.variables import as_int64
+from heterocc.compiler.lower.variables import Extent, as_int64
 
 _MODES = {"bilinear": "linear", "linear": "linear", "nearest": "nearest"}
 
@@ -24,16 +23,15 @@ def grid_sample(ctx: Context, data: relax.Expr, grid: relax.Expr) -> relax.Expr:
     """GridSample: by TVM's operator, or on the CPU a lookup of pixels, which are found once for all channels."""
     mode, padding = _MODES.get(ctx.text("mode", "linear")), ctx.text("padding_mode", "zeros")
     aligned = bool(ctx.attrs.get("align_corners", 0))
-    images, places = dims_of(data), dims_of(grid)
-    fits = len(images) == 4 and has_fixed_sizes(data) and has_fixed_sizes(grid) and images[2] * images[3] < 1 << 31
-    if ctx.backend != "cpu" or mode is None or not fits or {dtype_of(data), dtype_of(grid)} != {"float32"}:
+    images = dims_of(data)
+    if ctx.backend != "cpu" or mode is None or len(images) != 4 or {dtype_of(data), dtype_of(grid)} != {"float32"}:
         mirrored = padding == "reflection" and aligned
         if mirrored and mode is None and len(images) == 4 and dtype_of(data) == dtype_of(grid):
             return ctx.bb.emit_te(_mirrored_cubic, data, grid, primfunc_name_hint="grid_sample")
         return ctx.original(_at_least_two(ctx, data) if mirrored else data, grid)
 
-    def found(given: te.Tensor) -> list[te.Tensor]:
-        return _pixels(given, images[2:], mode == "linear", padding, aligned)
+    def found(given: te.Tensor, image: Sequence[Extent]) -> list[te.Tensor]:
+        return _pixels(given, image, mode == "linear", padding, aligned)
 
     def samples(pixels: te.Tensor, *near: te.Tensor) -> te.Tensor:
         def at(n: tirx.Var, c: tirx.Var, *place: tirx.Var) -> tirx.Expr:
@@ -45,21 +43,22 @@ def grid_sample(ctx: Context, data: relax.Expr, grid: relax.Expr) -> relax.Expr:
                 terms.append(tirx.Select(share < zero, zero, term) if padding == "zeros" else term)
             return reduce(lambda total, term: total + term, terms)
 
-        return te.compute([*images[:2], *places[1:3]], at, name="grid_sample")
+        return te.compute([*pixels.shape[:2], *near[0].shape[1:]], at, name="grid_sample")
 
-    pixels = ctx.bb.emit_te(found, grid, primfunc_name_hint="grid_pixels")
+    pixels = ctx.bb.emit_te(found, grid, images[2:], primfunc_name_hint="grid_pixels")
     near = [ctx.bb.emit(relax.TupleGetItem(pixels, n)) for n in range(len(pixels.ty.fields))]
     flat = ctx.bb.emit(relax.op.reshape(data, [*images[:2], images[2] * images[3]]))
     return ctx.bb.emit_te(samples, flat, *near, primfunc_name_hint="grid_sample")
 
 
-def _pixels(grid: te.Tensor, image: Sequence[int], linear: bool, padding: str, aligned: bool) -> list[te.Tensor]:
+def _pixels(grid: te.Tensor, image: Sequence[Extent], linear: bool, padding: str, aligned: bool) -> list[te.Tensor]:
     """The number in an image and the weight of each pixel around each place: -1 if it is outside, where it is zero."""
-    shape = grid.shape[:-1]
+    shape, pixels = grid.shape[:-1], image[0] * image[1]
+    kind = "int32" if isinstance(pixels, int) and pixels < 1 << 31 else "int64"
 
     def corner(row: Sequence[te.Tensor], column: Sequence[te.Tensor]) -> list[te.Tensor]:
         def number(*i: tirx.Var) -> tirx.Expr:
-            return row[0](*i) * tirx.const(image[1], "int32") + column[0](*i)
+            return row[0](*i).astype(kind) * as_int64(image[1]).astype(kind) + column[0](*i).astype(kind)
 
         def weight(*i: tirx.Var) -> tirx.Expr:
             outside = tirx.min(row[1](*i), column[1](*i)) < tirx.const(0.0, "float32")
@@ -72,20 +71,20 @@ def _pixels(grid: te.Tensor, image: Sequence[int], linear: bool, padding: str, a
 
 
 def _along(
-    grid: te.Tensor, d: int, size: int, linear: bool, padding: str, aligned: bool
+    grid: te.Tensor, d: int, size: Extent, linear: bool, padding: str, aligned: bool
 ) -> list[tuple[te.Tensor, te.Tensor]]:
     """The pixels beside each place along an axis, with their weights as in `_pixels`."""
     shape = grid.shape[:-1]
-    scale, shift = ((size - 1) / 2, 0.0) if aligned else (size / 2, 0.5)
+    length, shift = (size - 1 if aligned else size), (0.0 if aligned else 0.5)
 
     def number(value: float) -> tirx.Expr:
         return tirx.const(value, "float32")
 
-    def integer(value: int) -> tirx.Expr:
-        return tirx.const(value, "int32")
+    def integer(value: Extent) -> tirx.Expr:
+        return as_int64(value).astype("int32")
 
     def exactly(*i: tirx.Var) -> tirx.Expr:
-        there = (grid(*i, d) + number(1)) * number(scale) - number(shift)
+        there = (grid(*i, d) + number(1)) * (as_int64(length).astype("float32") * number(0.5)) - number(shift)
         # NaN becomes the lower limit: a comparison with it is false.
         return tirx.min(tirx.Select(there > number(-_FAR), there, number(-_FAR)), number(_FAR))
 
@@ -99,9 +98,9 @@ def _along(
             if padding != "reflection":
                 return tirx.min(tirx.max(place(*i), integer(0)), integer(size - 1))
             # A row and its mirror image repeat; without the row's ends if these are the edges of the image.
-            period = max(1, 2 * (size - 1) if aligned else 2 * size)
-            mirrored = tirx.floormod(place(*i), integer(period))
-            return tirx.min(mirrored, integer(period - (0 if aligned else 1)) - mirrored)
+            period = tirx.max(integer(2 * length), integer(1))
+            mirrored = tirx.floormod(place(*i), period)
+            return tirx.min(mirrored, period - integer(0 if aligned else 1) - mirrored)
 
         pixel = te.compute(shape, inside, name="pixel")
 

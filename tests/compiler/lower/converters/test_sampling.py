@@ -120,3 +120,22 @@ def test_pixels_outside_the_image_count_nothing_even_beside_infinity_and_for_any
     node = helper.make_node("GridSample", ["x", "grid"], ["y"], padding_mode="zeros")
     found = run_cpu(model([node], feeds, ["y"], opset=20), feeds)
     np.testing.assert_array_equal(found["y"], [[[[np.inf, 0, 0, 0]]]])
+
+
+def test_samples_of_images_of_any_size_agree_and_pixels_outside_count_nothing(tmp_path: Path) -> None:
+    kinds = [("linear", "reflection", 1), ("linear", "zeros", 0)]
+    nodes = [
+        helper.make_node("GridSample", ["x", "grid"], [f"y{n}"], mode=mode, padding_mode=padding, align_corners=aligned)
+        for n, (mode, padding, aligned) in enumerate(kinds)
+    ]
+    inputs = {"x": ("float32", ("b", 2, "h", "w")), "grid": ("float32", ("b", "i", "j", 2))}
+    run = compiled(dynamic_model(nodes, inputs, ["y0", "y1"], {}, opset=20), tmp_path)
+    rng = np.random.default_rng(2)
+    for batch, height, width, rows, columns in ((2, 7, 9, 4, 5), (1, 1, 4, 1, 3), (3, 6, 1, 17, 3)):
+        x = rng.standard_normal((batch, 2, height, width)).astype(np.float32)
+        grid = (rng.standard_normal((batch, rows, columns, 2)) * 1.4).astype(np.float32)
+        for found, (mode, padding, aligned) in zip(run({"x": x, "grid": grid}), kinds, strict=True):
+            np.testing.assert_allclose(found, sampled(x, grid, mode, padding, bool(aligned)), rtol=0, atol=1e-5)
+    feeds = {"x": np.full((1, 2, 2, 2), np.inf, np.float32)}
+    feeds["grid"] = np.array([[[[-1, 0], [9, 9], [1e30, 0], [-np.inf, np.nan]]]], np.float32)
+    np.testing.assert_array_equal(run(feeds)[1][0, 0], [[np.inf, 0, 0, 0]])
