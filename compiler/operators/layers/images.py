@@ -108,7 +108,7 @@ def grid_shapes(given: Given) -> list[Shape] | None:
 
 
 _RESIZING = (
-    "antialias coordinate_transformation_mode cubic_coeff_a exclude_outside extrapolation_value "
+    "antialias coordinate_transformation_mode cubic_coeff_a exclude_outside extrapolation_value mode "
     "keep_aspect_ratio_policy nearest_mode"
 )
 

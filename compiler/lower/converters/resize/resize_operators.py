@@ -155,7 +155,11 @@ def _resample(
     value = data
     if all(shape_of(data)[axis] == size for axis, size in zip(axes, sizes, strict=True)):
         return value  # ONNX Runtime copies then, whatever the scales
-    for axis, factor, size in zip(axes, factors, sizes, strict=True):
+    order = list(zip(axes, factors, sizes, strict=True))
+    if attrs.get("mode", "nearest") == "nearest":
+        # In any order: of few rows the elements that a table selects, of long ones no more than are left.
+        order.sort(key=lambda one: (one[1] > 1, -one[0] if one[1] > 1 else one[0]))
+    for axis, factor, size in order:
         if factor == 1.0 and size == shape_of(data)[axis]:
             continue
         index, weight = axis_table(shape_of(data)[axis], float(factor), int(size), attrs)

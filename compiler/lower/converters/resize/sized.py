@@ -97,7 +97,10 @@ def resample(
     ctx: Context, data: relax.Expr, axes: Sequence[Axis], tensors: Sequence[relax.Expr], attrs: Mapping[str, Any]
 ) -> relax.Expr:
     """Resize axes one after the other; `tensors` are those from which ratios and regions are computed."""
-    value, rounded = data, attrs.get("mode", "nearest") != "nearest" and not dtype_of(data).startswith(("f", "bf"))
+    nearest_only = attrs.get("mode", "nearest") == "nearest"
+    value, rounded = data, not nearest_only and not dtype_of(data).startswith(("f", "bf"))
+    if nearest_only and not any(isinstance(a.ratio, int | float) for a in axes):
+        axes = axes[::-1]  # elements that a table selects take longer than whole rows, of which there will be more
     if rounded:  # between the axes the values are not rounded
         value = ctx.bb.emit(relax.op.astype(value, "float32"))
     dims = [*dims_of(data), *ctx.result()]

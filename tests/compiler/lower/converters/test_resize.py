@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from heterocc.compiler.lower.converters.resize.resize_operators import axis_table
 from heterocc.runtime.execute.ort_session import open_session, session_options
+from tests.compiler.lower.lowered import model, run_cpu
 
 TRANSFORMS = (
     "half_pixel",
@@ -68,3 +70,11 @@ def test_an_axis_is_resized_as_onnx_runtime_resizes_it(size: int, scale: float, 
     expected = resized(x, scale, attrs)
     assert expected.size == out
     np.testing.assert_allclose(ours, expected, rtol=0, atol=0 if how in ROUNDINGS else 1e-5)
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+def test_a_resize_to_the_same_size_is_a_copy_in_every_mode(mode: str) -> None:
+    feeds = {"x": np.random.default_rng(3).standard_normal((1, 2, 3, 5)).astype(np.float32)}
+    node = helper.make_node("Resize", ["x", "", "scales"], ["y"], mode=mode)
+    found = run_cpu(model([node], feeds, ["y"], {"scales": np.ones(4, np.float32)}), feeds)
+    np.testing.assert_array_equal(found["y"], feeds["x"])
