@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tvm import relax, te, tirx
+from tvm import ir, relax, sym, te, tirx
 
 from heterocc.compiler.lower.converters.arrays.axes import entry_of, is_there, most_entries, on_axis, right_axes
 from heterocc.compiler.lower.converters.computed.numbers import LARGEST, elements, results, sizes, vector, whole, within
@@ -50,8 +50,13 @@ def _slice(ctx: Context, data: relax.Expr, *ends: relax.Expr | None) -> relax.Ex
         def place(axis: int, index: tirx.Var) -> tirx.Expr:
             if axis not in first:
                 return index
-            last = data.shape[axis] - tirx.const(1, "int64")
-            return tirx.min(first[axis] + index * tirx.const(stride[axis], "int64"), last)
+            size, known = data.shape[axis], sym.Analyzer()
+            if isinstance(size, tirx.Var):  # an axis that is read from has an element
+                known.bind(size, ir.Range(whole(1), whole(LARGEST)))
+            start, step, last = known.simplify(first[axis]), whole(stride[axis]), size - whole(1)
+            furthest = start + (shape[axis] - whole(1)) * step if stride[axis] > 0 else start
+            read = start + index * step
+            return read if known.can_prove(furthest <= last) else tirx.min(read, last)
 
         return te.compute(shape, lambda *i: data(*map(place, range(len(i)), i)), name="slice")
 

@@ -74,6 +74,20 @@ CASES: dict[str, tuple[list[object], Shapes, dict[str, np.ndarray]]] = {
         {"x": ("n", "m", "k"), "z": (1, 1, "k")},
         {},
     ),
+    "differences of neighbours": (
+        [
+            _N("Slice", ["x", "one", "end", "one"], ["f"]),
+            _N("Slice", ["x", "none", "last", "one"], ["b"]),
+            _N("Sub", ["f", "b"], ["y"]),
+        ],
+        {"x": ("n", "m", 24)},
+        {name: np.array([at]) for name, at in (("one", 1), ("end", 1 << 40), ("none", 0), ("last", -1))},
+    ),
+    "flipped rows": (
+        [_N("Slice", ["x", "last", "front", "axis", "last"], ["y"])],
+        {"x": ("n", "m", "k")},
+        {"last": np.array([-1]), "front": np.array([-(1 << 40)]), "axis": np.array([2])},
+    ),
     "softmax of three rows beside each other": ([_N("Softmax", ["x"], ["y"], axis=1)], {"x": ("n", "m", 3)}, {}),
     "logarithm of softmax": ([_N("LogSoftmax", ["x"], ["y"], axis=-1)], {"x": ("n", "m")}, {}),
     "normalisation of any length": (
@@ -314,6 +328,7 @@ def kernel(name: str, *, masks: bool = True, mcpu: str = "") -> Callable[[Mappin
 
 
 LEAST = {
+    "differences of neighbours": 1,
     "filtered convolution padded before": 1,
     "frames of a signal": 64,
     "padding by reflection": 3,
