@@ -23,7 +23,7 @@ from heterocc.compiler.lower.cpu import assumptions
 from heterocc.compiler.lower.cpu.alignment import at_any_address
 from heterocc.compiler.lower.cpu.generate.attention.attention import WRITTEN
 from heterocc.compiler.lower.cpu.generate.isa import isa_of
-from heterocc.compiler.lower.cpu.generate.rows import rows
+from heterocc.compiler.lower.cpu.generate.rows import rows as few_rows
 from heterocc.compiler.lower.cpu.generate.rows.joins import joined_rows
 from heterocc.compiler.lower.cpu.loops import in_loops
 from heterocc.compiler.lower.cpu.maths.pipeline import PIPELINE
@@ -378,7 +378,7 @@ def test_maps_of_fewer_rows_than_a_tile_are_right(name: str) -> None:
 
 def test_three_rows_of_any_length_are_right_along_the_line_that_they_form() -> None:
     """Vectors of their line have numbers of all rows; rows that are short have narrow vectors across them."""
-    with patch.object(rows, "Folded", Mock(wraps=rows.Folded)) as written:
+    with patch.object(few_rows, "Folded", Mock(wraps=few_rows.Folded)) as written:
         compare = kernel.__wrapped__("softmax of three rows beside each other")
     written.assert_called_once()
     for elements in (1, 2, 31, 32, 33, 63, 64, 65, 80, 127):  # of AVX2's vectors 32 are enough for a line

@@ -68,7 +68,7 @@ class Along(RowWriter):
         if self.plan.stored:
             self.wide = min(self.wide, max(1, CACHED // (typical(length) * self.lanes)))
         self.tiles = -(-vectors // self.wide)
-        self.pitch = self.wide * self.lanes
+        self.pitch: Size = self.wide * self.lanes
         self.share_rows(self.outer.length * self.tiles, length * self.pitch, lambda tile: self._tile(arguments, tile))
 
     def _tile(self, arguments: Arguments, task: tirx.Expr) -> None:
