@@ -135,7 +135,7 @@ def expand_functions(mod: tvm.IRModule) -> tvm.IRModule:
     """The module with arithmetic for each function's target in place of the calls of our operators.
 
     Each result is stored and loaded, which LLVM removes again: TVM's analyser substitutes values for their names, so
-    that its time would grow as the product of the lengths of nested functions.
+    that its time would grow as the product of the lengths of nested functions. So is an argument with choices.
     """
     functions = {
         gvar: _expanded(function) if _calls_functions(function) else function
@@ -188,13 +188,16 @@ def _stored(part: Any, avx512: bool) -> tuple[list[tirx.Stmt], Any]:
         before += [tirx.AllocBuffer(result), *first, tirx.IfThenElse(decided, *branches)]
         part = _with(part, choice, tirx.BufferLoad(result, [index]))
 
+    def loaded(value: tirx.Expr) -> tirx.Expr:
+        buffer, index = _result(str(value.ty.dtype).split("x")[0], int(value.ty.dtype.lanes))
+        before.extend([tirx.AllocBuffer(buffer), tirx.BufferStore(buffer, value, [index])])
+        return tirx.BufferLoad(buffer, [index])
+
     def stored(call: tirx.Expr) -> tirx.Expr:
         if not _is_ours(call):
             return call
-        buffer, index = _result(FLOAT32, int(call.ty.dtype.lanes))
-        value = expression(_name(call), list(call.args), avx512)
-        before.extend([tirx.AllocBuffer(buffer), tirx.BufferStore(buffer, value, [index])])
-        return tirx.BufferLoad(buffer, [index])
+        arguments = [loaded(a) if parts_of(a, tirx.Select) else a for a in call.args]
+        return loaded(expression(_name(call), arguments, avx512))
 
     return before, tvm_ffi.structural_map(part, [(Call, stored)], order="post")
 

@@ -31,6 +31,20 @@ def test_functions_under_a_condition_are_statements_that_the_analyser_does_not_n
         assert line.count("reinterpret") <= 8, line
 
 
+def test_an_argument_with_choices_is_computed_once() -> None:
+    with IRBuilder() as builder, build.prim_func(s_tir=True):
+        build.func_name("f")
+        x, y = (build.arg(name, build.Buffer((index(64),), "float32")) for name in "xy")
+        with build.serial(index(0), index(64)) as v:
+            distance = tirx.Select(v > index(9), v - index(9), index(9) - v).astype("float32")
+            build.buffer_store(y, tirx.log(distance + x[v]), [v])
+    target = target_of(runnable()[0])
+    module = tvm.tirx.transform.BindTarget(target.with_host(target))(tvm.IRModule({"f": builder.get()}))
+    lines = expand_functions(mark_functions(module)).script().splitlines()
+    assert [line.count("v - T.int64(9)") for line in lines if "T.int64(9)" in line] == [1]
+    assert not any("T.int64(9)" in line and "reinterpret" in line for line in lines)
+
+
 def test_padded_chains_of_functions_are_those_of_onnx_runtime() -> None:
     nodes = [
         helper.make_node("Sigmoid", ["x"], ["s"]),
