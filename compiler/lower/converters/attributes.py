@@ -5,10 +5,22 @@ A converter that does not read an attribute would compute as if it had the defau
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
+import onnx
 from tvm.relax.frontend.onnx import onnx_frontend
+
+
+_LONG = 4096
+"""The most elements of a list among the attributes of which tuples are made."""
+
+
+def parsed(attributes: Sequence[onnx.AttributeProto], parse: Callable[..., dict[str, Any]]) -> dict[str, Any]:
+    """The values by name, as `parse` gives them; long lists stay as they are: trees have millions of nodes."""
+    lists = ((a.name, values) for a in attributes for values in (a.ints, a.floats, a.strings))
+    long = {name: values for name, values in lists if len(values) > _LONG}
+    return {**parse([a for a in attributes if a.name not in long]), **long}
 
 
 class Attributes(dict[str, Any]):

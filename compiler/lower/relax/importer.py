@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import onnx
@@ -27,7 +26,7 @@ from heterocc.compiler.lower.backend import PartitionJob
 from heterocc.compiler.lower.converters import STANDARD_DOMAINS, Context, own_converter
 from heterocc.compiler.lower.converters.arrays.filling import from_sizes
 from heterocc.compiler.lower.converters.arrays.reshaping import reshaped
-from heterocc.compiler.lower.converters.attributes import Attributes
+from heterocc.compiler.lower.converters.attributes import Attributes, parsed
 from heterocc.compiler.lower.converters.elementwise.narrow import carried_name
 from heterocc.compiler.lower.converters.elementwise.narrow import convert as convert_narrow
 from heterocc.compiler.lower.converters.elementwise.narrow import is_touched as is_narrow
@@ -70,10 +69,6 @@ class ImportedFunction:
     returns: bool = False
 
 
-_LONG = 4096
-"""The most elements of a list among the attributes of which tuples are made."""
-
-
 class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM has no type information
     def __init__(self, job: PartitionJob) -> None:
         super().__init__({}, "float32", keep_params_in_input=True, sanitize=False)
@@ -87,12 +82,6 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM h
         self.readers: Counter[str] = Counter()
         # As constants in the code of kernels, scales would make each layer's kernel differ from all others.
         self.scales: frozenset[str] = job.model.scales if job.device.backend == "cpu" else frozenset()
-
-    def _parse_attr(self, attributes: Sequence[onnx.AttributeProto]) -> dict[str, Any]:
-        """The values by name. A long list stays as it is in the node: there are trees with millions of nodes."""
-        lists = ((a.name, values) for a in attributes for values in (a.ints, a.floats, a.strings))
-        long = {name: values for name, values in lists if len(values) > _LONG}
-        return {**super()._parse_attr([a for a in attributes if a.name not in long]), **long}
 
     def constant(self, name: str, *, wide: bool = False) -> None:
         """Define an initializer for the converters, as a variable or as a constant; `wide` as float32."""
@@ -261,7 +250,7 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM h
             sizes = self.bb.normalize(from_sizes(self.bb, *known, dtype))
             return [sizes if isinstance(sizes, relax.Var | tvm.ir.GenericConst) else self.bb.emit(sizes)]
         self._require_possible(node)
-        attrs = self._parse_attr(node.attribute)
+        attrs = parsed(node.attribute, self._parse_attr)
         stored = self.widened.as_stored(node)
         if any(self.widened.stored(name) for name in node.output) and not stored:
             attrs = without_types(attrs)
