@@ -11,7 +11,6 @@ from typing import Any
 import onnx
 from tvm.relax.frontend.onnx import onnx_frontend
 
-
 _LONG = 4096
 """The most elements of a list among the attributes of which tuples are made."""
 
