@@ -12,6 +12,7 @@ import logging
 import resource
 import socket
 from asyncio import TimerHandle
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -40,6 +41,9 @@ _PIPELINED = 16
 _IGNORED = 1 << 24
 """Bytes of a body that are received after the answer to it, so that a client that sends all first can read it."""
 
+_CLOSING = 16
+"""Connections that may be about to end beside the others, at most."""
+
 _OTHER_FILES = 96
 """Files that the process may need beside its connections and the bundles."""
 
@@ -67,20 +71,35 @@ def most_connections(wanted: int, bundles: int, files: int) -> int:
 
 
 class Listener(socket.socket):
-    """A listening socket that closes what it accepts beyond a number of connections."""
+    """A listening socket that closes what it accepts beyond a number of connections.
+
+    `silent` are connections that have sent nothing, the oldest first, each with what ends it: they make room for new
+    ones, so that many who only connect keep no others away.
+    """
 
     most: int = 1
     count: int = 0
 
+    def __init__(self, family: int, kind: int, protocol: int) -> None:
+        super().__init__(family, kind, protocol)
+        self.silent: dict[object, Callable[[], None]] = {}
+
     def accept(self) -> tuple[socket.socket, Any]:
         """A connection and its address. Raises ConnectionAbortedError if there are too many."""
         descriptor, address = self._accept()  # type: ignore[attr-defined]
-        if self.count >= self.most:
+        if self.count >= self.most and not self._make_room():
             socket.close(descriptor)
             _log.warning("connections are refused", extra={"connections": self.count})
             raise ConnectionAbortedError
         self.count += 1
         return _Accepted(self, descriptor), address
+
+    def _make_room(self) -> bool:
+        if not self.silent or self.count >= self.most + _CLOSING:
+            return False
+        self.silent.pop(next(iter(self.silent)))()
+        _log.warning("connections that sent nothing are closed for others", extra={"connections": self.count})
+        return True
 
 
 class _Accepted(socket.socket):
@@ -103,6 +122,8 @@ class Connection(HttpToolsProtocol):
     """A connection whose client has a limited time to send a request and to take what is sent to it."""
 
     seconds: ClassVar[float] = 60.0
+    silent: ClassVar[dict[object, Callable[[], None]]] = {}
+    """Of the listener."""
 
     _timer: TimerHandle | None = None
     _writing: TimerHandle | None = None
@@ -118,10 +139,12 @@ class Connection(HttpToolsProtocol):
         """Begin to wait for a request."""
         super().connection_made(transport)
         self.parser = self._parser = Parser(self)  # type: ignore[assignment]
+        self.silent[self] = transport.abort
         self._wait()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End all timers."""
+        self.silent.pop(self, None)
         self._rest = b""
         self._end_waiting()
         self.resume_writing()
@@ -130,6 +153,7 @@ class Connection(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Parse data, in slices between which other work has its turn."""
+        self.silent.pop(self, None)
         self._received += len(data)
         if self._timer is None:
             self._wait()

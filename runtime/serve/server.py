@@ -129,8 +129,9 @@ def _ending() -> asyncio.Event:
 # ---- HTTP ---------------------------------------------------------------------------------------------------------
 
 
-def _protocol(options: ServeOptions) -> type[Connection]:
-    return type("LimitedConnection", (Connection,), {"seconds": options.client_seconds})
+def _protocol(options: ServeOptions, listener: Listener) -> type[Connection]:
+    of_service = {"seconds": options.client_seconds, "silent": listener.silent}
+    return type("LimitedConnection", (Connection,), of_service)
 
 
 class _Uvicorn(uvicorn.Server):
@@ -152,8 +153,8 @@ async def _start_http(service: Service, stack: contextlib.AsyncExitStack, most: 
         if options.tls.client_ca is not None:
             tls |= {"ssl_ca_certs": str(options.tls.client_ca), "ssl_cert_reqs": ssl.CERT_REQUIRED}
     config = uvicorn.Config(
-        application(service), http=_protocol(options), ws="none", lifespan="off", loop="asyncio", log_config=None,
-        access_log=False, server_header=False, timeout_keep_alive=75, timeout_graceful_shutdown=_GRACE,
+        application(service), http=_protocol(options, listener), ws="none", lifespan="off", loop="asyncio",
+        log_config=None, access_log=False, server_header=False, timeout_keep_alive=75, timeout_graceful_shutdown=_GRACE,
         backlog=_BACKLOG, **tls,
     )  # fmt: skip
     try:
@@ -216,7 +217,7 @@ async def _start_grpc(service: Service, stack: contextlib.AsyncExitStack, wanted
         await server.start()
         library = os.open(f"{folder}/grpc", os.O_PATH | os.O_CLOEXEC)  # a killed process leaves no folder
     stack.callback(os.close, library)
-    front = Front(f"/proc/self/fd/{library}", options.client_seconds)
+    front = Front(f"/proc/self/fd/{library}", options.client_seconds, listener.silent)
     stack.push_async_callback(front.close)
     stack.push_async_callback(server.stop, _GRACE)
     listening = await asyncio.get_running_loop().create_server(

@@ -15,6 +15,7 @@ import os
 import socket
 import struct
 import tempfile
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -199,6 +200,7 @@ class _Client(_End):
         """Connect with the library."""
         super().connection_made(transport)
         self._front.clients.add(self)
+        self._front.silent[self] = self.transport.abort
         self.transport.pause_reading()
         self._connecting = asyncio.ensure_future(self._connect())
 
@@ -225,6 +227,7 @@ class _Client(_End):
 
     def pass_on(self, data: bytes) -> None:
         """Send data to the library."""
+        self._front.silent.pop(self, None)
         if self._opening is not None:
             data = self._opening.passed(data)
             if self._opening.is_hostile:
@@ -261,15 +264,20 @@ class _Client(_End):
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the connection."""
         super().connection_lost(exc)
+        self._front.silent.pop(self, None)
         self._front.clients.discard(self)
 
 
 class Front:
-    """The front of a library that listens on the socket `path`; clients have `seconds` to take what is sent to them."""
+    """The front of a library that listens on the socket `path`; clients have `seconds` to take what is sent to them.
 
-    def __init__(self, path: str, seconds: float) -> None:
+    `silent` are clients that have sent nothing, each with what ends its connection.
+    """
+
+    def __init__(self, path: str, seconds: float, silent: dict[object, Callable[[], None]] | None = None) -> None:
         self.path = path
         self.seconds = seconds
+        self.silent = {} if silent is None else silent
         self.clients: set[_Client] = set()
         self.buffer = memoryview(bytearray(_BUFFER))
         """What one of the ends receives, until it is passed on."""

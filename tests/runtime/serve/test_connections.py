@@ -237,6 +237,22 @@ def test_connections_beyond_the_limit_are_closed_and_those_within_answered(servi
     assert sum(record["message"] == "connections are refused" for record in service.log) <= 20
 
 
+def test_connections_that_send_nothing_keep_no_others_away(folder: Path) -> None:
+    with ServiceProcess(folder, "--max-connections", 20) as service, ExitStack() as stack:
+        host = service.http.partition(":")[0]
+        talking = stack.enter_context(connect(service))
+        talking.sendall(LIVE)
+        assert talking.recv(100).startswith(b"HTTP/1.1 200")
+        for port in (service.http, service.grpc):
+            for _ in range(60):
+                stack.enter_context(socket.create_connection((host, int(port.partition(":")[2]))))
+        assert service.get("/v2/health/live") == b""
+        with channel_to(service) as channel:
+            assert infer(channel, message("numbers", "FP32", 1, bytes(4))) == "OK"
+        talking.sendall(LIVE)
+        assert talking.recv(100).startswith(b"HTTP/1.1 200")
+
+
 def test_more_connections_than_files_leave_the_service_answering_and_its_log_short(folder: Path) -> None:
     limit = (
         "import os, resource as r, sys; r.setrlimit(r.RLIMIT_NOFILE, (200, 200)); os.execv(sys.argv[1], sys.argv[1:])"

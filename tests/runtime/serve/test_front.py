@@ -138,7 +138,7 @@ def test_a_client_that_takes_what_is_sent_has_no_more_time_to_acknowledge(tmp_pa
         writer.close()
 
     async def ask() -> None:
-        front = Front(path, 1.0)
+        front = Front(path, 3.0)
         library = await asyncio.start_unix_server(send, path)
         listening = await asyncio.get_running_loop().create_server(front.client, "127.0.0.1", 0)
         client = socket.socket()
