@@ -159,3 +159,14 @@ def test_sizes_of_packed_attention_that_are_not_fixed_are_not_taken_for_0() -> N
 def test_an_output_without_a_type_is_taken_as_in_onnx_runtime(tmp_path: Path, op_type: str) -> None:
     path = save(tmp_path, model([node(op_type, "x", "y")], IN, [onnx.ValueInfoProto(name="y")]))
     imported_like(path, {"x": noise(4, 6)})
+
+
+def test_types_that_onnx_runtime_infers_are_known_where_it_has_no_kernel() -> None:
+    """onnxruntime-genai writes decoders in bfloat16 like this; ONNX Runtime has no Where of that type."""
+    x, y = (helper.make_tensor_value_info(name, TensorProto.BFLOAT16, ["n", 8]) for name in "xy")
+    nodes = [node("SimplifiedLayerNormalization", "x scale", "a", axis=-1), node("LessOrEqual", "u u", "c")]
+    u = helper.make_tensor_value_info("u", TensorProto.FLOAT, ["n", 8])
+    proto = model([*nodes, node("Where", "c a x", "y")], [x, u], [y])
+    proto.graph.initializer.append(helper.make_tensor("scale", TensorProto.BFLOAT16, [8], [1.0] * 8))
+    values = import_model(proto, keep_dims=True).graph.values
+    assert (values["a"].dtype, values["a"].shape) == ("bfloat16", ("n", 8))
