@@ -81,7 +81,8 @@ def _pivoted(ctx: Context, left: relax.Expr, among: int, columns: int) -> tuple[
     total = fixed_size(left, 1)
     numbers = constant(np.arange(total, dtype=np.int64).reshape(1, total, 1))
     chosen = ctx.bb.emit(op.equal(numbers, best))
-    row = ctx.bb.emit(op.sum(op.where(chosen, left, scalar(0, dtype_of(left))), 1, True))
+    # The largest, not the sum, which would make 0 of -0: by its sign a singular matrix has one infinity or the other.
+    row = ctx.bb.emit(op.max(op.where(chosen, left, scalar(-math.inf, dtype_of(left))), 1, True))
     return best, row, ctx.bb.emit(op.where(chosen, _part(ctx, left, (0, 1), (0, columns)), left))
 
 

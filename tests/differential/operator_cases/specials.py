@@ -32,6 +32,7 @@ CASES["determinant"] = [
     case("Det", draw(6, 6)),
     case("Inverse", draw(3, 5, 5), **MICROSOFT),
     case("Inverse", np.concatenate([SINGULAR[:3], np.ones((1, 4, 4))]).astype(np.float32), **MICROSOFT),
+    case("Inverse", np.array([[[-0.0, 0], [0, -0.0]], [[-1, 2], [-2, 4]]], np.float32), **MICROSOFT),
     case("Det", SINGULAR.astype(np.float32)),
 ]
 WINDOW = draw(1, 3, 7, 9)
