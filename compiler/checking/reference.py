@@ -26,7 +26,7 @@ from heterocc.compiler.importer.onnx_tools.late_constants import compute_constan
 from heterocc.compiler.importer.onnx_tools.safe import safe_model
 from heterocc.compiler.lower.half.policy import rounded_values
 from heterocc.compiler.lower.half.products import product_nodes
-from heterocc.compiler.operators.table import named
+from heterocc.compiler.operators.table import rounds_if_packed
 from heterocc.runtime.execute.narrow import dtype_of, from_ort, ort_value
 from heterocc.runtime.execute.ort_session import onnxruntime_package, open_session, session_options
 
@@ -74,7 +74,7 @@ def session_of(proto: onnx.ModelProto, weights: Mapping[str, Any], most: int | N
     Raises the errors of ONNX Runtime.
     """
     options = session_options(optimise="none")
-    if not any(map(_rounds_if_packed, nodes_of(proto.graph.node))):
+    if not any(map(rounds_if_packed, nodes_of(proto.graph.node))):
         options.add_session_config_entry("session.disable_prepacking", "1")  # most sessions run once
     proto = safe_model(with_exact_products(proto))
     compute_constants_late(proto, options)
@@ -103,12 +103,6 @@ def _given(options: Any, weights: Mapping[str, Any]) -> Iterator[None]:
         for name, value in shared.items():
             options.add_initializer(name, value)
         yield
-
-
-def _rounds_if_packed(node: onnx.NodeProto) -> bool:
-    """Whether ONNX Runtime rounds a factor of the node's product only if it packs the weights."""
-    found = named(node.op_type, node.domain).packed_rounds
-    return found is not None and found(node)
 
 
 def run_session(

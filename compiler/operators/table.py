@@ -59,6 +59,12 @@ def of_node(node: onnx.NodeProto) -> Operator:
     return _TABLE.get((node.domain, node.op_type)) or named(node.op_type, node.domain)
 
 
+def rounds_if_packed(node: onnx.NodeProto) -> bool:
+    """Whether ONNX Runtime rounds a factor of the node's product only if it packs the weights."""
+    found = of_node(node).packed_rounds
+    return found is not None and found(node)
+
+
 def operators_of(graphs: Iterable[onnx.GraphProto]) -> list[Operator]:
     """The records of the operators of graphs, without those of their bodies."""
     used = {(node.domain, node.op_type) for graph in graphs for node in graph.node}

@@ -15,17 +15,22 @@ from heterocc.artifacts.dtypes import is_narrow
 from heterocc.artifacts.errors import HeteroccError, InputError
 from heterocc.artifacts.foreign import pass_foreign
 from heterocc.artifacts.packed import contiguous
-from heterocc.compiler.importer.draft.draft import value_of
+from heterocc.compiler.importer.draft.draft import nodes_of, value_of
 from heterocc.compiler.importer.inputs.seeded import draw_inputs
 from heterocc.compiler.importer.inputs.texts import longest_text, with_texts
 from heterocc.compiler.importer.onnx_tools.propagation import MAX_LISTED, listed
 from heterocc.compiler.importer.onnx_tools.safe import safe_model
+from heterocc.compiler.operators.table import rounds_if_packed
 from heterocc.passes.graph import Value
 from heterocc.runtime.execute.narrow import dtype_of, ort_value
 from heterocc.runtime.execute.ort_session import onnxruntime_package, open_session, session_options
 
 MAX_INPUTS = 1 << 28
 """Bytes of inputs; larger ones are not tried."""
+
+MAX_PACKED = 1 << 31
+"""Bytes of weights of models for whose check ONNX Runtime has to pack them; larger ones are not tried, as it makes a
+second copy of all of them."""
 
 MOST_BYTES = 1 << 30
 """The most bytes of values of a trial at a time, whatever its sizes are estimated to be."""
@@ -40,11 +45,13 @@ def runner(
     """A function of shapes and seconds that runs the model on seeded inputs, and returns whether it succeeded.
 
     Seconds are those of the calling thread, in which all of a run is: other processes do not add to them.
-    None if the model has too many nodes or ONNX Runtime cannot load it.
+    None if the model has too many nodes, ONNX Runtime cannot load it, or a check would take too much memory.
     """
-    weights = {name: contiguous(array) for name, array in arrays.items()}
     if listed(proto.graph) > MAX_LISTED:
         return None
+    if sum(a.nbytes for a in arrays.values()) > MAX_PACKED and any(map(rounds_if_packed, nodes_of(proto.graph.node))):
+        return None
+    weights = {name: contiguous(array) for name, array in arrays.items()}
     try:
         most = with_texts(MOST_BYTES, longest_text(proto.graph, arrays, proto.functions))
         options = session_options(threads=1, optimise="none")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable
@@ -74,6 +75,22 @@ def test_shapes_are_found_for_a_model_of_more_than_two_gigabytes(tmp_path: Path)
     model = dynamic_model(nodes, {"ids": ("int64", ("tokens",))}, ["y"], {})
     found = Proposals(Draft(model, {"table": table})).first(lambda shapes: Work(0, 0))
     assert table.nbytes > 1 << 31 and found is not None
+
+
+def test_models_whose_weights_onnx_runtime_has_to_pack_for_the_check_have_a_limit(tmp_path: Path) -> None:
+    """It makes a second copy of all of them."""
+    codes = np.memmap(tmp_path / "zeros", np.uint8, "w+", shape=(1 << 17, 1 << 9, 32 + 1))  # takes no space
+    attributes = {"K": 1 << 15, "N": 1 << 17, "bits": 4, "block_size": 64, "domain": "com.microsoft"}
+    tried = []
+    for level in (4, 1):
+        nodes = [N("MatMulNBits", ["x", "codes", "scales"], ["y"], accuracy_level=level, **attributes)]
+        model = dynamic_model(nodes, {"x": ("float32", ("n", 1 << 15))}, ["y"], {})
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(trials, "open_session", lambda *_, level=level, **__: tried.append(level))
+            patch.setattr(trials, "longest_text", lambda *_: 0)
+            with contextlib.suppress(AttributeError):  # there is no session
+                trials.runner(model, {"codes": codes})
+    assert codes.nbytes > trials.MAX_PACKED and tried == [1]
 
 
 def work_at_samples(model: ImportedModel) -> Work:
