@@ -44,11 +44,11 @@ def concat(ctx: Context, *inputs: relax.Expr) -> relax.Expr:
     is_assumed = isinstance(wanted[axis], int) and not isinstance(found[axis], tirx.IntImm)
     if tvm_ffi.structural_equal(found[axis], as_int64(wanted[axis])) or not (is_assumed or same(found, wanted)):
         return joined
-    return _concatenated(ctx, parts, axis, wanted)
+    return concatenated(ctx, parts, axis, wanted)
 
 
-def _concatenated(ctx: Context, parts: Sequence[relax.Expr], axis: int, shape: Sequence[Extent]) -> relax.Expr:
-    """The parts one after another, with the shape as it is given."""
+def concatenated(ctx: Context, parts: Sequence[relax.Expr], axis: int, shape: Sequence[Extent]) -> relax.Expr:
+    """The parts one after another, with the shape as it is given, in a kernel apart from what reads them."""
 
     def compute(tensors: list[te.Tensor], _: list[tirx.Expr], wanted: list[tirx.Expr]) -> te.Tensor:
         starts = list(itertools.accumulate((t.shape[axis] for t in tensors[:-1]), initial=tirx.const(0, "int64")))

@@ -16,6 +16,7 @@ from math import prod
 
 from tvm import relax, te, tirx
 
+from heterocc.compiler.lower.converters.arrays.joining import concatenated
 from heterocc.compiler.lower.converters.overlaps import Windows, added_columns
 from heterocc.compiler.lower.converters.registry import Context, converter
 from heterocc.compiler.lower.converters.requested import has_fixed_sizes
@@ -250,15 +251,9 @@ def _in_parts(
         padding = [max(0, ends[side]) for side in (0, 1) for _, _, ends in parts]
         made.append(ctx.bb.emit(_CONVOLUTIONS[rank](read, kernel, padding=padding, groups=groups)))
     batch, channels = dims_of(data)[0], groups * outer
-    if not has_fixed_sizes(data):
-        return _put_together(ctx, op.concat(made, 1), axes, channels, cut=False)
-    places = [a.steps for a in axes]
-    split = op.reshape(op.concat(made, 1), [batch, *(a.stride for a in axes), channels, *places])
-    moved = op.permute_dims(split, [0, 1 + rank, *_interleaved(2 + rank, 1, rank)])
-    found = op.reshape(moved, [batch, channels, *(a.steps * a.stride for a in axes)])
-    if all(a.more_steps * a.stride == a.more for a in axes):
-        return found
-    return op.strided_slice(found, list(spatial), [0] * rank, [a.outputs for a in axes], assume_inbound=True)
+    # Apart from what reads it: a choice of the convolution for each element would be within vectors.
+    joined = concatenated(ctx, made, 1, [batch, channels * len(made), *dims_of(made[0])[2:]])
+    return _put_together(ctx, joined, axes, channels, cut=False)
 
 
 def _rearranged(

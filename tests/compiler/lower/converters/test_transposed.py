@@ -10,7 +10,9 @@ import pytest
 from onnx import helper
 
 from heterocc.compiler.lower.cpu.lowering import CpuLowering
-from tests.compiler.lower.lowered import execute, job, model, run_cpu, run_ort
+from heterocc.compiler.lower.cpu.target import cpu_target
+from heterocc.compiler.lower.pipeline import kernel_module
+from tests.compiler.lower.lowered import CPU, execute, job, model, run_cpu, run_ort
 
 CASES: list[tuple[tuple[int, int], tuple[int, int], int, dict[str, Any]]] = [
     ((5, 7), (3, 5), 8, {"strides": [2, 3], "pads": [1, 0, 2, 1], "output_padding": [0, 2]}),
@@ -41,6 +43,16 @@ def test_transposed_convolutions_without_zeros_agree_with_onnx_runtime(
     np.testing.assert_allclose(execute(work, lowered, {"x": x})["y"], run_ort(made, {"x": x})["y"], atol=2e-5)
     # Columns are filled up to whole vectors, a quarter at most.
     assert sum(a.size for a in lowered.params) <= 1.3 * sum(a.size for a in weights.values()), "weights of zero"
+
+
+def test_outputs_of_separate_convolutions_are_put_together_from_one_array() -> None:
+    """A choice among four arrays would change within vectors."""
+    weights = {"w": np.ones((6, 8, 3, 3), np.float32)}
+    x = np.ones((1, 6, 9, 12), np.float32)
+    made = model([helper.make_node("ConvTranspose", ["x", "w"], ["y"], strides=[2, 2])], {"x": x}, ["y"], weights)
+    module = kernel_module(job(made), cpu_target(CPU))
+    reads = [len(function.params) - 1 for name, function in module.mod.functions_items() if name.name_hint != "main"]
+    assert sorted(reads) == [1, 2, 2, 2, 2, 4]  # outputs in turn, a convolution and its weight each, one array of four
 
 
 SPARSE: list[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = [
