@@ -354,7 +354,7 @@ def _one_hot(ctx: Context, indices: relax.Expr, depth: relax.Expr, values: relax
             index = table(*(i[:axis] + i[axis + 1 :])).astype("int64")
             position = i[axis].astype("int64")
             hit = tirx.any(index == position, index + tirx.const(size, "int64") == position)
-            return tirx.if_then_else(hit, pair[1], pair[0])
+            return tirx.Select(hit, pair[1], pair[0])
 
         return te.compute(shape, at, name="one_hot")
 

@@ -13,7 +13,7 @@ from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, f
 from heterocc.compiler.lower.cpu.generate.convolution.planes import (
     MOST_STRIDE,
     WIDE_OF_MANY,
-    Meets,
+    Line,
     PlaneWriter,
     Tasks,
     Tile,
@@ -57,7 +57,7 @@ class _Writer(PlaneWriter):
         self.conv = conv
         if conv.taps > MOST_HELD:
             self.wide = WIDE_OF_MANY  # share the weights, which are loaded for each tile
-            several = self.tall > 1 and typical(conv.columns.places) > self.lanes
+            several = not self.by_taps and typical(conv.columns.places) > self.lanes
             if several and (conv.rows.stride > 1 or not isa.core.few_registers):
                 self.tall += 1  # there are registers, or rows of inputs add to few rows
 
@@ -86,13 +86,14 @@ class _Writer(PlaneWriter):
             emit.put(held, emit.broadcast(weights[first + index(tap)], self.lanes), index(tap * self.lanes), self.lanes)
         return lambda tap: emit.vector(held, tap * index(self.lanes), self.lanes)
 
-    def add(self, tile: Tile, inputs: Sequence[Callable[[int], tirx.Expr]], meets: Meets, deep: tirx.Expr) -> None:
-        """Add the products of a row of inputs with the weights of each row of taps."""
+    def add(self, tile: Tile, lines: Sequence[Line], deep: tirx.Expr) -> None:
+        """Add the products of rows of inputs with the weights of each row of taps."""
         taps, lanes = self.across.taps, self.lanes
         for tap in range(taps):
-            read = [values(tap) for values in inputs]  # only now: registers hold few
-            for row, tap_row in meets:
-                factor = self.factors((deep * index(self.down.taps) + tap_row) * index(taps) + index(tap))
-                for total, values in zip(tile.sums, read, strict=True):
-                    place = index(row * lanes)
-                    emit.put(total, emit.vector(total, place, lanes) + factor * values, place, lanes)
+            for inputs, meets in lines:
+                read = [values(tap) for values in inputs]  # only now: registers hold few
+                for row, tap_row in meets:
+                    factor = self.factors((deep * index(self.down.taps) + tap_row) * index(taps) + index(tap))
+                    for total, values in zip(tile.sums, read, strict=True):
+                        place = index(row * lanes)
+                        emit.put(total, emit.vector(total, place, lanes) + factor * values, place, lanes)

@@ -36,16 +36,15 @@ class MaskedRows:
     copied: tirx.Buffer | None = None
 
     @property
-    def _pitch(self) -> Size:
-        """The length of a copied row, as far as vectors read it."""
-        whole = -(-self.columns.places // self.lanes) * self.lanes * self.columns.stride + self.columns.reach
-        whole += self._before - self.columns.before
+    def _part(self) -> Size:
+        """The length of a phase of a copied row, as far as vectors read it."""
+        whole = -(-self.columns.places // self.lanes) * self.lanes + self.columns.reach // self.columns.stride
         return (whole // self.isa.lanes + 1) * self.isa.lanes
 
     @property
-    def _before(self) -> Size:
-        """The padding before a copied row: vectors begin at a multiple of the stride before it."""
-        return -(-self.columns.before // self.columns.stride) * self.columns.stride
+    def _pitch(self) -> Size:
+        """The length of a copied row."""
+        return len(self.columns.phases) * self._part
 
     @property
     def _lines(self) -> Size:
@@ -57,14 +56,13 @@ class MaskedRows:
 
     def copy(self, plane: tirx.Expr) -> None:
         """Copy a plane with its padding, if rows are not read where they are."""
-        rows, size, pitch = self.rows, self.columns.size, self._pitch
+        rows, columns = self.rows, CopiedRow(self.columns, self._part, self._part, self.start)
         if self.copied is None:
             return
-        columns = CopiedRow(Window(size, self._before, 1, 1, 1, pitch), pitch, 0, self.start)
         with emit.loop(self._lines) as line:
             row = emit.bound(line - index(rows.before))
-            source = emit.bound(plane + row * index(size))
-            to = emit.bound(line * index(pitch))
+            source = emit.bound(plane + row * index(self.columns.size))
+            to = emit.bound(line * index(self._pitch))
             copy_row(self.flat, source, self.copied, to, columns, row, rows.size, self.isa)
 
     def _parts(self, tap: int) -> list[int]:
@@ -114,11 +112,17 @@ class MaskedRows:
 
         A load without a mask must be within the map.
         """
-        lanes, columns, flat = self.lanes, self.columns, self.flat
-        row = plane + number * index(columns.size)
-        if self.copied is not None:
-            row, flat = (number + index(self.rows.before)) * index(self._pitch) + index(self._before), self.copied
-        begin = emit.bound(row + start * index(columns.stride))
+        lanes, columns, flat, copied = self.lanes, self.columns, self.flat, self.copied
+        if copied is not None:
+            line = emit.bound((number + index(self.rows.before)) * index(self._pitch) + start)
+
+            def copied_at(tap: int) -> tirx.Expr:
+                far, remainder = divmod(tap * columns.dilation, columns.stride)
+                place = columns.phases.index(remainder) * self._part + far
+                return build.bind(emit.vector(copied, line + index(place), lanes))
+
+            return copied_at
+        begin = emit.bound(plane + number * index(columns.size) + start * index(columns.stride))
         known: dict[int, tirx.Expr] = {}
 
         def loaded(shift: int) -> tirx.Expr:

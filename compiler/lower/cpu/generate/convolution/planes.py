@@ -109,6 +109,9 @@ class Tile:
 Meets = Sequence[tuple[int, tirx.Expr]]
 """The rows of a tile that a row of inputs adds to, each with the row of taps that does."""
 
+Line = tuple[Sequence[Callable[[int], tirx.Expr]], Meets]
+"""A row of inputs, given for each vector at each tap, and the rows of outputs that it meets."""
+
 
 class PlaneWriter(ABC):
     """A generator of windows over planes: parts of planes are tasks; tiles of rows, vectors along these.
@@ -134,7 +137,9 @@ class PlaneWriter(ABC):
         # Each plane is of one task, and its tiles do not overlap.
         planes = typical(tasks.maps * self.depth.places)
         self.in_order = is_number(rows.places) and (typical(tasks.work) < emit.PARALLEL_WORK or planes >= emit.TASKS)
-        self.tall = ROWS if not self.is_long or rows.stride == rows.dilation == 1 else 1
+        # Rows of a tile that share few rows of inputs share the weights of a tap.
+        self.by_taps = self.is_long and not rows.stride == rows.dilation == 1
+        self.tall = ROWS
         self.wide = WIDE_OF_MANY if self.is_long else 1
         self.lanes = isa.narrowed(columns.places).lanes if columns.stride <= MOST_STRIDE else 1
         # AVX2 stores parts of vectors slowly.
@@ -151,11 +156,8 @@ class PlaneWriter(ABC):
         """Write what outputs of a map of inputs need, and give the place of each map of outputs of it."""
 
     @abstractmethod
-    def add(self, tile: Tile, inputs: Sequence[Callable[[int], tirx.Expr]], meets: Meets, deep: tirx.Expr) -> None:
-        """Add a row of inputs, given for each vector at each tap, to the sums of the rows of outputs that it meets.
-
-        `deep` is the tap in depth.
-        """
+    def add(self, tile: Tile, lines: Sequence[Line], deep: tirx.Expr) -> None:
+        """Add rows of inputs to the sums of the rows of outputs that they meet; `deep` is the tap in depth."""
 
     def write(self, arguments: Arguments) -> None:
         """Write the kernel's body."""
@@ -321,26 +323,30 @@ class PlaneWriter(ABC):
         copied = self.read.copied is not None
         masks = None if copied or tile.inside else [self.read.masks(start) for start in starts]
 
+        def read(ahead: tirx.Expr) -> list[Callable[[int], tirx.Expr]]:
+            line = partial(self.read.line, begin, tile.top * index(rows.stride) - index(rows.before) + ahead)
+            return [line(start, None if masks is None else masks[n]) for n, start in enumerate(starts)]
+
+        if self.by_taps:
+            with emit.loop(rows.taps) as tap:
+                firsts = [index(row * rows.stride) + tap * index(rows.dilation) for row in range(tall)]
+                self.add(tile, [(read(first), [(row, tap)]) for row, first in enumerate(firsts)], deep)
+            return
+
         def add(ahead: tirx.Expr, meets: Meets) -> None:
             number = tile.top * index(rows.stride) - index(rows.before) + ahead
-
-            def inputs() -> None:
-                line = partial(self.read.line, begin, number)
-                read = [line(start, None if masks is None else masks[n]) for n, start in enumerate(starts)]
-                self.add(tile, read, meets, deep)
-
             if copied:
-                inputs()
+                self.add(tile, [(read(ahead), meets)], deep)
             else:
                 with build.If(tirx.all(number >= index(0), number < index(rows.size))), build.Then():
-                    inputs()
+                    self.add(tile, [(read(ahead), meets)], deep)
 
-        # Of many taps, the rows that all of a tile meet are in a loop; a tile has one row if strides leave few.
-        middle = range(tall - 1, rows.taps * rows.dilation) if self.is_long else range(0)
+        # Of many taps, the rows that all of a tile meet are in a loop.
+        middle = range(tall - 1, rows.taps) if self.is_long else range(0)
         for ahead in range((tall - 1) * rows.stride + rows.reach + 1):
             if middle and ahead == middle.start:
-                with emit.loop(len(middle) // rows.dilation) as further:
+                with emit.loop(len(middle)) as further:
                     meets = [(row, further + index(ahead - row)) for row in range(tall)]
-                    add((further + index(ahead)) * index(rows.dilation), meets)
+                    add(further + index(ahead), meets)
             elif ahead not in middle and (met := rows.meeting(ahead, range(tall))):
                 add(index(ahead), [(row, index(tap_row)) for row, tap_row in met])

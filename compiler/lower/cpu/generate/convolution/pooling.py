@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from math import prod
@@ -15,7 +15,7 @@ from tvm.script.ir_builder import tirx as build
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.candidates import Done
 from heterocc.compiler.lower.cpu.generate.convolution.form import ONE, Window, padding, read_window
-from heterocc.compiler.lower.cpu.generate.convolution.planes import Meets, PlaneWriter, Tasks, Tile, Windows
+from heterocc.compiler.lower.cpu.generate.convolution.planes import Line, PlaneWriter, Tasks, Tile, Windows
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.epilogue import can_store
 from heterocc.compiler.lower.cpu.generate.isa import Isa
@@ -107,7 +107,8 @@ class _Writer(PlaneWriter):
         work = WORK * maps * prod(w.places for w in sides) * sum(w.taps for w in sides)
         super().__init__(kernel, pool.data, pool.windows, isa, Tasks(maps, work), kernel.start)
         self.fold, self.outer = kernel, pool.outer
-        self.tall = 1 if self.tall == 1 else TALL if self.across.stride == 1 else ROWS
+        if not self.by_taps:
+            self.tall = TALL if self.across.stride == 1 else ROWS
 
     def each_plane(self, arguments: Arguments, number: tirx.Expr) -> Iterator[Place]:
         """The map of outputs of a map of inputs."""
@@ -119,12 +120,13 @@ class _Writer(PlaneWriter):
         first = self.fold.combine(self.padding, values[0]) if math.isinf(self.start) else values[0]
         return build.bind(reduce(self.fold.combine, values[1:], first))
 
-    def add(self, tile: Tile, inputs: Sequence[Callable[[int], tirx.Expr]], meets: Meets, deep: tirx.Expr) -> None:
-        """Combine a row of inputs with the rows of outputs that it meets."""
+    def add(self, tile: Tile, lines: Sequence[Line], deep: tirx.Expr) -> None:
+        """Combine rows of inputs with the rows of outputs that they meet."""
         lanes, combine = self.lanes, self.fold.combine
-        for total, line in zip(tile.sums, inputs, strict=True):
-            values = [line(tap) for tap in range(self.across.taps)]
-            taken = values if len(meets) == 1 else [self._joined(values)]
-            for row, _ in meets:
-                place = index(row * lanes)
-                emit.put(total, reduce(combine, taken, emit.vector(total, place, lanes)), place, lanes)
+        for inputs, meets in lines:
+            for total, line in zip(tile.sums, inputs, strict=True):
+                values = [line(tap) for tap in range(self.across.taps)]
+                taken = values if len(meets) == 1 else [self._joined(values)]
+                for row, _ in meets:
+                    place = index(row * lanes)
+                    emit.put(total, reduce(combine, taken, emit.vector(total, place, lanes)), place, lanes)

@@ -30,12 +30,13 @@ from heterocc.compiler.lower.cpu.generate.convolution.filtering.model import (
 from heterocc.compiler.lower.cpu.generate.convolution.filtering.transforms import transformed
 from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, Window, find_planes
 from heterocc.compiler.lower.cpu.generate.convolution.padded import CopiedRow, copy_row
-from heterocc.compiler.lower.cpu.generate.emit import Arguments, Step
+from heterocc.compiler.lower.cpu.generate.emit import Arguments, Step, Walk
 from heterocc.compiler.lower.cpu.generate.epilogue import can_store, store_vectors
 from heterocc.compiler.lower.cpu.generate.fetch import Weight, fetching
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.places import Place, index, overlapping
+from heterocc.compiler.lower.cpu.generate.products.few_columns import FEW, few_sums
 from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.generate.tiles import Run
 from heterocc.compiler.lower.cpu.sizes import Dim, Size, as_number, is_number, larger, smaller, typical
@@ -222,26 +223,44 @@ class _Writer:
                 far = 4 * self.packing.size > self.isa.core.far_bytes
                 emit.in_turn(count, fetching(step, run.size, weight) if far else step)
 
-            for vectors in self.blocks.vector_runs:
-                with emit.loop(vectors.count) as number:
-                    start = (index(vectors.start) + number * index(vectors.size)) * index(lanes)
-                    begin = plane * index(self.plane) + start
+            def in_vectors(base: tirx.Expr = base, plane: tirx.Expr = plane, to: tirx.Expr = to) -> None:
+                for vectors in self.blocks.vector_runs:
+                    with emit.loop(vectors.count) as number:
+                        start = (index(vectors.start) + number * index(vectors.size)) * index(lanes)
+                        begin = plane * index(self.plane) + start
 
-                    def broadcast(row: tirx.Expr, term: tirx.Expr, base: tirx.Expr = base) -> tirx.Expr:
-                        return weights[base + term * index(run.size) + row]
+                        def broadcast(row: tirx.Expr, term: tirx.Expr) -> tirx.Expr:
+                            return weights[base + term * index(run.size) + row]
 
-                    def loaded(column: int, term: tirx.Expr, begin: tirx.Expr = begin) -> tirx.Expr:
-                        place = begin + term * index(self.tile_pitch) + index(column * lanes)
-                        return emit.vector(inputs, place, lanes)
+                        def loaded(column: int, term: tirx.Expr, begin: tirx.Expr = begin) -> tirx.Expr:
+                            place = begin + term * index(self.tile_pitch) + index(column * lanes)
+                            return emit.vector(inputs, place, lanes)
 
-                    # Of sizes that are known only at run time, the first run may be empty.
-                    first_read = vectors is self.blocks.vector_runs[0] or not is_number(vectors.start)
-                    each = walk if first_read else emit.in_turn
-                    sums = emit.product_tile(run.size, vectors.size, terms, self.isa, broadcast, loaded, each)
-                    with emit.loop(run.size, "unroll") as row:
-                        for column, buffer in enumerate(sums):
-                            place = to + start + row * index(self.tile_pitch) + index(column * lanes)
-                            emit.put(products, emit.vector(buffer, row * index(lanes), lanes), place, lanes)
+                        # Of sizes that are known only at run time, the first run may be empty.
+                        first_read = vectors is self.blocks.vector_runs[0] or not is_number(vectors.start)
+                        each = walk if first_read else emit.in_turn
+                        sums = emit.product_tile(run.size, vectors.size, terms, self.isa, broadcast, loaded, each)
+                        with emit.loop(run.size, "unroll") as row:
+                            for column, buffer in enumerate(sums):
+                                place = to + start + row * index(self.tile_pitch) + index(column * lanes)
+                                emit.put(products, emit.vector(buffer, row * index(lanes), lanes), place, lanes)
+
+            def of_few(
+                walk: Walk = walk, weight: Weight = weight, plane: tirx.Expr = plane, to: tirx.Expr = to
+            ) -> None:
+                def number(tile: tirx.Expr, term: tirx.Expr) -> tirx.Expr:
+                    return inputs[plane * index(self.plane) + term * index(self.tile_pitch) + tile]
+
+                sums = few_sums(run.size, FEW, terms, self.isa, number, [weight], walk)
+                with emit.loop(run.size) as row:
+                    place = emit.bound(to + row * index(self.tile_pitch))
+                    emit.put(products, emit.zeros(lanes), place, lanes)
+                    emit.put(products, emit.vector(sums, row * index(FEW), FEW), place, FEW)
+
+            if is_number(self.tile_pitch) or not self.isa.masks or run.size > lanes:
+                in_vectors()
+            else:
+                emit.either(index(self.blocks.tall * self.wide) <= index(FEW), of_few, in_vectors)
             if not is_number(self.tile_pitch):
                 # The last vector of a row of tiles may read beyond the products.
                 end = plane * index(self._product_plane()) + index(run.size * self.tile_pitch)

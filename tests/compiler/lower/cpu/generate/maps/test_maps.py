@@ -297,3 +297,12 @@ def test_a_part_of_rows_that_are_put_together_agrees(cpu: str, width: int) -> No
     weights = {name: np.array(values, np.int64) for name, values in numbers.items()}
     kernel = Generated(nodes, {"x": x}, weights, target_of(cpu))
     check(kernel, x.transpose(0, 2, 1).reshape(2, 120)[:, 1 : 1 + width].astype(np.float64))
+
+
+def test_classes_as_one_and_zeros_are_written_in_vectors() -> None:
+    """A condition for each number took 10 times as long for 20x30 indices in 100 classes."""
+    weights = {"d": np.array(100), "v": np.array([0, 1], np.float32)}
+    nodes = [helper.make_node("OneHot", ["x", "d", "v"], ["y"], axis=1)]
+    kernel = Generated(nodes, {"x": np.zeros((20, 30), np.int64)}, weights, target_of("x86-64-v3"))
+    assert kernel.done is not None
+    assert "vectorized" in kernel.done[0].script()
