@@ -20,7 +20,8 @@ def misjudged(nodes: Sequence[onnx.NodeProto], shape_of: ShapeOf, opset: int) ->
     Before operator set 22 ONNX counts a last window of pooling that begins behind the data, which no run has; with
     dilation it takes `auto_pad` for padding that runs do not add. For transposed convolutions it adds
     `output_padding` to what `auto_pad` gives, and leaves an `output_shape` out that is smaller than the data. For
-    attention it takes a size that is not fixed for 0, and of Einsum's operands it believes the first one, be it 1.
+    attention it takes a size that is not fixed for 0, and of Einsum's operands it believes the first one, be it 1. It
+    multiplies sizes and scales of Resize in float64, runs in float32.
     """
     found: set[str] = set()
     for node in nodes:

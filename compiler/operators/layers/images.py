@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from heterocc.compiler.operators.arrays.indexing import rows_of, some
 from heterocc.compiler.operators.record import COORDINATES, MICROSOFT, Operator, Renamed
 from heterocc.compiler.symbolic.given import Given, Shape
@@ -86,9 +88,12 @@ def _resize_shapes(given: Given) -> list[Shape] | None:
 
 
 def _scaled(size: Size, scale: float) -> Size | None:
-    """A size times a scale, rounded down; None unless the scale or its reciprocal is a whole number."""
+    """A size times a scale, rounded down; None unless the scale or its reciprocal is a whole number.
+
+    The product of numbers is rounded to float32, as in ONNX Runtime: 160 times 0.7 is 112. ONNX infers 111.
+    """
     if size.number is not None:
-        return number(math.floor(size.number * scale))
+        return number(math.floor(np.float32(size.number) * np.float32(scale)))
     if scale >= 1:
         return size * number(int(scale)) if scale.is_integer() else None
     parts = 1 / scale if scale > 0 else 0.0
@@ -119,6 +124,7 @@ OPERATORS = (
     Operator(
         "Resize",
         shapes=_resize_shapes,
+        misjudged=True,
         needs=resize,
         rank_from=(2, 3),
         settings=True,

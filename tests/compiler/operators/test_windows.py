@@ -1,4 +1,4 @@
-"""Shapes of poolings and transposed convolutions are those of ONNX Runtime's results, where ONNX infers others."""
+"""Shapes of poolings, transposed convolutions and resizes are those of ONNX Runtime's results, where ONNX infers others."""
 
 from __future__ import annotations
 
@@ -43,7 +43,17 @@ def _transposed(draw: random.Random) -> tuple[onnx.ModelProto, tuple[int, ...]]:
     return model([made], [value("x", shape)], [value("y")], {"w": noise(2, 3, *kernel)}), shape
 
 
-@pytest.mark.parametrize(("draw_one", "most"), [(_pooling, 120), (_transposed, 100)])
+def _resized(draw: random.Random) -> tuple[onnx.ModelProto, tuple[int, ...]]:
+    """By scales whose product with a size is a whole number only if it is rounded to float32."""
+    opset, shape = draw.choice([9, 10, 11, 13, 18]), (1, 2, *(10 * draw.randint(1, 32) for _ in range(2)))
+    scales = np.array([1, 1, *(draw.randint(11 if opset == 9 else 3, 29) / 10 for _ in range(2))], np.float32)
+    read = {9: "x scales", 10: "x scales", 11: "x roi scales", 13: "x - scales", 18: "x - scales"}[opset]
+    made = node("Upsample" if opset == 9 else "Resize", read, "y", mode="nearest")
+    constants = {"scales": scales} | ({"roi": np.zeros(0, np.float32)} if opset == 11 else {})
+    return model([made], [value("x", shape)], [value("y")], constants, opset=opset), shape
+
+
+@pytest.mark.parametrize(("draw_one", "most"), [(_pooling, 120), (_transposed, 100), (_resized, 60)])
 def test_imported_shapes_are_those_of_a_run(draw_one: Any, most: int) -> None:
     draw, compared, misjudged = random.Random(0), 0, 0
     for _ in range(most):

@@ -140,8 +140,8 @@ def _resize(
 
 
 def _length(size: int, factor: float) -> int:
-    """The length of a resized axis; not a product in float32, because ONNX infers shapes so."""
-    return math.floor(size * factor)
+    """The length of a resized axis: the product is rounded to float32, as in ONNX Runtime."""
+    return math.floor(np.float32(size) * np.float32(factor))
 
 
 def _resample(
