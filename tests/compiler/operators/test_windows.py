@@ -1,4 +1,4 @@
-"""Shapes of poolings, transposed convolutions and resizes are those of ONNX Runtime's results, where ONNX infers others."""
+"""Shapes of poolings, transposed convolutions and resizes are those of runs where ONNX infers others."""
 
 from __future__ import annotations
 
