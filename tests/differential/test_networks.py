@@ -15,14 +15,17 @@ from tests.networks import NETWORKS, network
 QUICK = ("gan", "one_channel", "recognition_head")
 """The default suite: transposed convolutions, convolutions to one channel, a wide product with softmax."""
 
+QUICK_ON_DEVICES = {"OPENCL": ("one_channel",), "VULKAN": ("gan", "recognition_head")}
+"""The default suite, each on one of the devices."""
+
 LOOPS = "recurrent layers run on CPUs only"
 REFUSED: Mapping[str, Mapping[str, str]] = {"lstm_gru": {"LSTM": LOOPS, "GRU": LOOPS}}
 """By network the operators with nodes that no device but the CPU runs, each with a part of the reason that the query
 gives; what runs after all must go from here."""
 
 
-def marked(name: str) -> tuple[pytest.MarkDecorator, ...]:
-    return () if name in QUICK else (pytest.mark.models,)
+def marked(name: str, quick: tuple[str, ...] = QUICK) -> tuple[pytest.MarkDecorator, ...]:
+    return () if name in quick else (pytest.mark.models,)
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=marked(n)) for n in NETWORKS])
@@ -34,7 +37,11 @@ def test_a_network_on_cpu_alone_equals_onnx_runtime(name: str, tmp_path: Path) -
 
 @pytest.mark.parametrize(
     ("device", "name"),
-    [pytest.param(d, n, marks=(*marks, *marked(n))) for d, marks in ON_DEVICE.items() for n in NETWORKS],
+    [
+        pytest.param(device, name, marks=(*marks, *marked(name, QUICK_ON_DEVICES.get(device, ()))))
+        for device, marks in ON_DEVICE.items()
+        for name in NETWORKS
+    ],
 )
 def test_a_network_on_a_device_but_for_what_is_listed_equals_onnx_runtime(
     device: str, name: str, tmp_path: Path

@@ -18,8 +18,11 @@ from tests.differential.operator_cases import CASES
 from tests.differential.operators import case, constant, draw, failures, save_model
 from tests.reference import reference_session
 
+TESTED_ELSEWHERE = ("conv", "rnn")
+"""Themes of which the kernels' own tests have many more cases: slow ones here."""
 
-@pytest.mark.parametrize("theme", CASES)
+
+@pytest.mark.parametrize("theme", [pytest.param(t, marks=[pytest.mark.slow] * (t in TESTED_ELSEWHERE)) for t in CASES])
 def test_an_operator_runs_on_the_cpu_and_is_right(theme: str, tmp_path: Path) -> None:
     by_opset = groupby(sorted(CASES[theme], key=lambda c: c.opset), key=lambda c: c.opset)
     assert [f for _, cases in by_opset for f in failures(list(cases), tmp_path)] == []
