@@ -21,7 +21,7 @@ def collect(**environment: str) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("device", ["opencl", "vulkan"])
+@pytest.mark.parametrize("device", ["opencl", pytest.param("vulkan", marks=pytest.mark.slow)])
 def test_a_required_device_that_is_missing_ends_the_run(device: str) -> None:
     fault = {f"HETEROCC_{device.upper()}_FAULT": "no-driver"}
     status, output = collect(HETEROCC_REQUIRE=device, **fault)

@@ -87,7 +87,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @X86
-@pytest.mark.parametrize("devices", [None, "CPU", "AUTO"])
+@pytest.mark.parametrize("devices", [None, "CPU", pytest.param("AUTO", marks=pytest.mark.slow)])
 def test_the_best_code_that_the_cpu_can_run_is_loaded(bundle: Path, devices: str | None) -> None:
     here = host_cpu().features
     cases = [

@@ -105,7 +105,7 @@ def test_an_integrated_gpu_lends_its_memory_and_nothing_is_copied_to_it_or_from_
     assert (report["errors"], report["grew"], report["copies"]) == ([], False, 0)
 
 
-@pytest.mark.parametrize("opencl", ["foreign", "integrated", "incoherent"])
+@pytest.mark.parametrize("opencl", [pytest.param("foreign", marks=pytest.mark.slow), "integrated", "incoherent"])
 def test_an_integrated_gpu_on_opencl_lends_its_memory_and_nothing_is_copied_to_it_or_from_it(
     tmp_path: Path, opencl: str
 ) -> None:

@@ -123,7 +123,9 @@ def negation() -> standin.Model:
     )
 
 
-@pytest.mark.parametrize(("threads", "before"), [(1, "run"), (4, "nothing"), (4, "run")])
+@pytest.mark.parametrize(
+    ("threads", "before"), [(1, "run"), pytest.param(4, "nothing", marks=pytest.mark.slow), (4, "run")]
+)
 def test_a_session_on_the_cpu_goes_on_in_a_forked_child(bundle_of: Write, threads: int, before: str) -> None:
     assert outcomes(bundle_of(standin.chain(2)), threads, before) == expected("ok", "ok")
 
@@ -140,8 +142,8 @@ def test_a_session_of_onnx_runtime_with_more_threads_is_refused_in_a_forked_chil
     ("devices", "threads", "before"),
     [
         pytest.param("g", 1, "nothing", marks=pytest.mark.opencl),
-        pytest.param("gc", 4, "run", marks=pytest.mark.opencl),
-        pytest.param("v", 1, "nothing", marks=pytest.mark.vulkan),
+        pytest.param("gc", 4, "run", marks=[pytest.mark.opencl, pytest.mark.slow]),
+        pytest.param("v", 1, "nothing", marks=[pytest.mark.vulkan, pytest.mark.slow]),
         pytest.param("vc", 1, "run", marks=pytest.mark.vulkan),
     ],
 )
@@ -212,7 +214,7 @@ sys.exit(max(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) - 1 for child in
 """
 
 
-@pytest.mark.parametrize("threads", [1, 4])
+@pytest.mark.parametrize("threads", [pytest.param(1, marks=pytest.mark.slow), 4])
 @pytest.mark.parametrize("devices", ["c", pytest.param("g", marks=pytest.mark.opencl)])
 def test_a_fork_in_a_kernels_callback_ends_the_run_in_the_child(bundle_of: Write, devices: str, threads: int) -> None:
     python(CALLBACK, bundle_of(standin.chain(2, device=devices)), threads)

@@ -81,7 +81,7 @@ SUMS = {
 
 @pytest.mark.vulkan
 @pytest.mark.skipif(REASON is not None, reason=f"no Vulkan device: {REASON}")
-@pytest.mark.parametrize("case", SUMS)
+@pytest.mark.parametrize("case", [pytest.param(c, marks=[pytest.mark.slow] * (n % 2)) for n, c in enumerate(SUMS)])
 def test_operators_between_halves_are_right_valid_and_add_up_in_float32(case: str, tmp_path: Path) -> None:
     middle, constants = SUMS[case]
     graph = around(middle, **constants)

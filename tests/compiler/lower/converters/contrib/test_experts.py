@@ -71,7 +71,7 @@ def _of_tables(mixture: Mixture) -> bool:
     return mixture.bits == 2 and mixture.block > 16 and mixture.hidden % 128 == mixture.inter % 128 == 0
 
 
-@pytest.mark.parametrize("mixture", QUICK, ids=str)
+@pytest.mark.parametrize("mixture", QUICK[::2], ids=str)
 def test_a_mixture_equals_its_reference_and_is_checked(mixture: Mixture, tmp_path: Path) -> None:
     _compare(mixture, tmp_path, check=True)
 
