@@ -120,7 +120,10 @@ def test_close_with_cancel_finishes_what_runs_and_cancels_the_rest(sleeper: Path
         with pytest.raises(KeyError), session:
             raise KeyError
     assert all(f.done() for f in futures)
-    assert [f.cancelled() for f in futures] == [False] * 2 + [True] * 38
+    cancelled = [f.cancelled() for f in futures]
+    ran = cancelled.index(True)  # two, but on a busy machine one may not have begun, or others have ended
+    assert 0 < ran < 20
+    assert cancelled == [False] * ran + [True] * (40 - ran)
     session.close()
 
 
