@@ -251,7 +251,7 @@ def _in_parts(
         padding = [max(0, ends[side]) for side in (0, 1) for _, _, ends in parts]
         made.append(ctx.bb.emit(_CONVOLUTIONS[rank](read, kernel, padding=padding, groups=groups)))
     batch, channels = dims_of(data)[0], groups * outer
-    # Apart from what reads it: a choice of the convolution for each element would be within vectors.
+    # In a kernel of its own: fused with its reader, each element of a vector would choose among the convolutions.
     joined = concatenated(ctx, made, 1, [batch, channels * len(made), *dims_of(made[0])[2:]])
     return _put_together(ctx, joined, axes, channels, cut=False)
 
